@@ -1,7 +1,6 @@
 """Tests that the fast implementations compute the same results as the plain ones."""
 
 import ctypes
-import inspect
 import math
 import resource
 import threading
@@ -16,15 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import entente.fast.attach as fast
-from conftest import PAD, SIZES, small
+from conftest import PAD, SIZES, small, small_settings
 from entente import process
 from entente.decoding.search import GROUP_SIZE, largest
 from entente.decoding.translate import ITEMS_PER_WORKER, parallel_map
 from entente.fast import recurrent
 from entente.fast.attach import LOSS_ROWS, attach, is_standard, loss, packed
-from entente.models import BiRNN, Seq2Seq
-from entente.models.attention import PROJECTIONS, MultiHeadAttention
-from entente.models.seq2seq import Loss, State, causal_mask, select
+from entente.models.attention import MultiHeadAttention
+from entente.models.birnn import BiRNN
+from entente.models.seq2seq import Loss, Seq2Seq, State, causal_mask, select
 from numerics import B, close
 
 
@@ -146,13 +145,26 @@ def test_dropout_is_a_function_of_the_random_state_and_leaves_evaluation_alone()
 # Attention
 
 
-@pytest.mark.parametrize(("d_model", "n_heads"), [(12, 3), (12, 1), (35, 5)])
+def attention(kind: type[MultiHeadAttention] = MultiHeadAttention, rotary: bool = False, **changes: Any) -> MultiHeadAttention:
+    return kind(small_settings("transformer", **changes), rotary)
+
+
+@pytest.fixture
+def fused_calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Makes training on a CPU use the fused kernel too, and returns a list of the keyword arguments of each call to it."""
+    calls: list[dict[str, Any]] = []
+    kernel = F.scaled_dot_product_attention
+    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
+    return calls
+
+
+@pytest.mark.parametrize(("d_model", "n_heads", "d_k"), [(12, 3, None), (12, 3, 5), (12, 1, None), (35, 5, None)])
 @pytest.mark.parametrize("kind", ["padding", "causal", None])
 def test_the_fused_attention_of_training_equals_the_steps(
-    kind: str | None, d_model: int, n_heads: int, monkeypatch: pytest.MonkeyPatch
+    kind: str | None, d_model: int, n_heads: int, d_k: int | None, fused_calls: list[dict[str, Any]]
 ) -> None:
-    layer = MultiHeadAttention(d_model, n_heads, projections=[*PROJECTIONS]).double()  # a list, as in a configuration
-    attach(layer)
+    layer = attention(d_model=d_model, n_heads=n_heads, d_k=d_k).double()
     nn.init.normal_(layer.query.bias)
     x, y = (torch.randn(5, n, d_model, dtype=torch.float64, requires_grad=True) for n in (7, 11))
     mask = {"padding": torch.rand(5, 1, 1, 11) < 0.7, "causal": causal_mask(7, 4, x.device), None: None}[kind]
@@ -165,21 +177,17 @@ def test_the_fused_attention_of_training_equals_the_steps(
         return out, *torch.autograd.grad(out.square().sum(), inputs)
 
     plain = results()
-    called: list[Any] = []
-    kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or kernel(*a, **k))
+    attach(layer)
+    assert not fused_calls
     for actual, expected in zip(results(), plain, strict=True):
         close(actual, expected)
-    assert called
-    called.clear()
+    assert len(fused_calls) == 1
     close(layer.eval()(x, layer.project(y), mask), plain[0])
-    assert not called  # evaluation does not use the fused kernel
+    assert len(fused_calls) == 1  # evaluation does not use the fused kernel
 
 
-# Values of MultiHeadAttention's arguments, other than the defaults, that the fused kernel does not support.
+# Values of a layer's settings, other than the defaults, that the fused kernel does not support.
 NOT_FUSED: dict[str, list[Any]] = {
-    "d_k": [3, 5],  # not 4, because the default, None, means 4 in this layer
     "score": ["additive", "bilinear", "cosine"],
     "scale": ["none", "n_keys"],
     "projections": [[], ["query", "value"]],
@@ -192,21 +200,16 @@ NOT_FUSED: dict[str, list[Any]] = {
     ("arguments", "calls"),
     [
         *(({name: value}, []) for name, values in NOT_FUSED.items() for value in values),
-        *(({"dropout": 0.25, "rotary": rotary}, [{"dropout_p": 0.25}]) for rotary in (False, True)),
+        *(({"attention_dropout": 0.25, "rotary": rotary}, [{"dropout_p": 0.25}]) for rotary in (False, True)),
     ],
     ids=str,
 )
 def test_only_standard_attention_is_fused_with_its_dropout(
-    arguments: dict[str, Any], calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    arguments: dict[str, Any], calls: list[dict[str, Any]], fused_calls: list[dict[str, Any]]
 ) -> None:
-    assert set(inspect.signature(MultiHeadAttention).parameters) == {"d_model", "n_heads", "dropout", "rotary", *NOT_FUSED}
-    called: list[dict[str, Any]] = []
-    kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: called.append(k) or kernel(*a, **k))
-    layer, x = attach(MultiHeadAttention(12, 3, **arguments)), torch.randn(5, 7, 12)
+    layer, x = attach(attention(**arguments)), torch.randn(5, 7, 21)
     layer(x, layer.project(x), causal_mask(7, 0, x.device))
-    assert called == calls
+    assert fused_calls == calls
 
 
 class Doubled(MultiHeadAttention):
@@ -214,7 +217,7 @@ class Doubled(MultiHeadAttention):
 
 
 def changed(path: str, attribute: str, value: object) -> MultiHeadAttention:
-    layer = MultiHeadAttention(12, 3)
+    layer = attention()
     setattr(layer.get_submodule(path), attribute, value)
     return layer
 
@@ -222,17 +225,17 @@ def changed(path: str, attribute: str, value: object) -> MultiHeadAttention:
 @pytest.mark.parametrize(
     "layer",
     [
-        Doubled(12, 3),
+        attention(Doubled),
         changed("", "tomorrow", 0.5),
         changed("weights", "tomorrow", 0.5),
         changed("", "bias", nn.Parameter(torch.zeros(5))),
-        changed("", "out", nn.Linear(12, 12, bias=False)),
-        changed("", "key", nn.Linear(7, 12)),
+        changed("", "out", nn.Linear(21, 21, bias=False)),
+        changed("", "key", nn.Linear(7, 21)),
     ],
 )
 def test_a_layer_that_is_changed_in_any_way_is_not_fused(layer: MultiHeadAttention) -> None:
-    """A later argument may be stored in the layer, in a submodule, or in the number or the shape of its parameters."""
-    assert is_standard(MultiHeadAttention(12, 3)) and not is_standard(layer)
+    """A later setting may be stored in the layer, in a submodule, or in the number or the shape of its parameters."""
+    assert is_standard(attention()) and not is_standard(layer)
 
 
 # The BiRNN's loops
@@ -305,17 +308,17 @@ def test_attaching_replaces_each_method_once(name: str, src: Tensor, tgt: Tensor
     close(model(src, tgt), plain)
 
 
-# SearchSettings
+# Search
 
 
 def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
     state = model.encode(src)
     repeated = torch.arange(B).repeat_interleave(3)
     written, tokens = select(state.written, repeated), tgt[torch.arange(3 * B) % B]
-    shared, own = State(written, state.source), select(state, repeated)
+    shared, separate = State(written, state.source), select(state, repeated)
     for step in range(4):
         hidden, shared = model.decode(tokens[:, [step]], shared)
-        expected, own = model.decode(tokens[:, [step]], own)
+        expected, separate = model.decode(tokens[:, [step]], separate)
         close(hidden, expected)
 
 

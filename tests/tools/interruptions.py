@@ -78,14 +78,17 @@ def differences(run: Path, other: Path) -> list[str]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Returns the values of a checkpoint by their keys, without speeds, paths and provenance."""
+    """Returns the values of a checkpoint by their keys, without speeds, paths and provenance, and, since no run resumes from
+    best.ckpt, without Lightning's counters in it."""
     if not path.exists():
         return {}
     values = dict(_flat(read(path), ""))
     return {
         key: value
         for key, value in values.items()
-        if not key.endswith(SPEEDS + PATHS) and "provenance" not in key and "best_k_models" not in key
+        if not key.endswith(SPEEDS + PATHS)
+        and not any(part in key for part in ("provenance", "best_k_models"))
+        and not (path.stem == "best" and key.startswith(".loops."))
     }
 
 

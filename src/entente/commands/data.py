@@ -6,7 +6,6 @@ advice.
   entente data data=files data.train=pairs.tsv output=report
 """
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -30,9 +29,8 @@ def main(settings: InspectSettings) -> None:
     prepare_process(None)
     output = path_of(settings.output) if settings.output else None
     if output:
-        with writable(f"output={output}"):  # fails before minutes of work if the folder cannot be written to
+        with writable(f"output={output}"):  # fails before minutes of work if there can be no such folder
             output.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=output).close()
     cache = path_of(settings.output_dir) / "cache"
     corpus = read_corpus(settings.data, cache)
     with Task("inspecting the pairs"):
@@ -75,7 +73,7 @@ def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, lis
     copies = sum(label == "pair already in train" for label, *_ in lists["duplicates"])
     train, leaked = len(corpus.train), len({(split, row) for _, split, row in lists["leaks"]})
     suspect = sum(float(score) > SUSPECT for score, *_ in lists["misalignment"])
-    pieces = max(number for what, number in numbers.items() if what.endswith("pieces per word"))
+    pieces = max(numbers["src pieces per word"], numbers["tgt pieces per word"])
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
     rules = {
         f"Dropped pairs: {dropped}. Check the empty ones; data.max_words and data.max_ratio limit length and ratio.": dropped,

@@ -49,11 +49,11 @@ def main(settings: EvaluateSettings) -> None:
     batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
     data = TranslationData(corpus, run.vocabulary, batch)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
-    if output:
-        with writable(f"output={output}"):  # fails before decoding if the folder cannot be written to
-            output.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=output).close()
     with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
+        if output:
+            with writable(f"output={output}"):  # fails before decoding if the folder cannot be written to
+                output.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=output).close()
         evaluations, metrics, engine_entry = {}, {}, {"engine": engine.name} if engine else {}
         for split in splits:
             log.info("evaluating %s", split)
