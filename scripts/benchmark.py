@@ -1,10 +1,14 @@
 """Compares the speed of Entente with that of other programs: python scripts/benchmark.py benchmark.cases=[transformer,beam]"""
 
-from pathlib import Path
+import sys
 
-from entente.config.command_line import run_named
+from benchmark.report import benchmark
+from benchmark.settings import FILE, read
+from entente.console import exit_codes
 
 if __name__ == "__main__":
-    run_named(
-        Path(__file__).resolve().parents[1] / "configs", "benchmark", "benchmark.settings:check", "benchmark.report:benchmark"
-    )
+    if "--help" in sys.argv:
+        print(FILE.read_text(encoding="utf-8"))
+    else:
+        with exit_codes():
+            benchmark(*read(sys.argv[1:]))

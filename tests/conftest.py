@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.models.build import MODELS, build
 from entente.models.seq2seq import Seq2Seq, Sizes, pad
 from entente.settings import BiRNNSettings, ModelSettings, TransformerSettings
@@ -26,6 +27,8 @@ PAD, BOS, EOS = 3, 0, 2
 SRC_VOCAB, TGT_VOCAB = 31, 37
 LENGTHS = (11, 7, 1, 5, 2)  # number of tokens in each source sentence of the batch
 T = 13  # number of tokens in each target sentence
+FRENCH = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
+ENGLISH = ["In summer, Jane did not sleep.", "The black cat sleeps here.", "He is hungry."]
 SIZES: dict[str, dict[str, int]] = {
     "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 29},
     "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},
@@ -41,8 +44,8 @@ def small_settings(name: str, **changes: Any) -> ModelSettings:
 def small(name: str, seed: int = 5, spread: float = 0.0, **changes: Any) -> Seq2Seq:
     """Returns a small model in evaluation mode. If `spread` is not 0, noise with this standard deviation is added to every
     parameter, so that no bias is 0, no gain is 1, and the output is far from uniform. changes: of its settings or sizes."""
-    given = {field: changes.pop(field) for field in Sizes._fields if field in changes}
-    sizes = Sizes(**{"src_vocab": SRC_VOCAB, "tgt_vocab": TGT_VOCAB, "shared_vocab": False, "pad_id": PAD, "seed": seed, **given})
+    of_run = {field: changes.pop(field) for field in Sizes._fields if field in changes}
+    sizes = Sizes(SRC_VOCAB, TGT_VOCAB, shared_vocab=False, pad_id=PAD, seed=seed)._replace(**of_run)
     model = build(small_settings(name, **changes), sizes).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -74,6 +77,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(base: Path, tmp_path: Path) -> Path:
     """Returns a copy of `base`, which the test may change."""
     return Path(shutil.copytree(base, tmp_path / "folder"))
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    """Returns a vocabulary in which some words of FRENCH and of ENGLISH have several pieces."""
+    return Vocabulary(Tokenizer.train(FRENCH * 3, 290), Tokenizer.train(ENGLISH * 3, 290), joint=False)
 
 
 @pytest.fixture(params=sorted(MODELS))

@@ -10,19 +10,16 @@ import torch
 
 import entente
 from entente import checkpoint, distributed, evaluation
-from entente.commands.stored import load_run
-from entente.config.schema import fill
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS
-from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import Diverged, InputError
 from entente.evaluation import evaluate
 from entente.models.seq2seq import Loss
-from entente.training.settings import add_defaults
+from entente.settings import SearchSettings
 from entente.training.train import train
-from tiny import SMALL, configuration, write_corpus
+from tiny import SMALL, run_settings, write_corpus
 
 SOURCE, TARGET = "Le chat voit le chien.", "The dog sees the cat."
 
@@ -33,7 +30,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     steps = ["trainer.max_steps=7", "trainer.validate_every=7", "trainer.threads=1"]
     quiet = ["views.attention=false", "views.heads=0", "views.translations=0", "views.diagnosis=0"]
     overrides = [f"model={request.param}", f"output_dir={folder}", *SMALL[request.param], *write_corpus(folder), *steps, *quiet]
-    return train(add_defaults(configuration("train", overrides)))
+    return train(run_settings(overrides))
 
 
 @pytest.fixture
@@ -41,8 +38,13 @@ def model(run: Path) -> entente.TrainedModel:
     return entente.load(run, device="cpu")
 
 
+def data_of(model: entente.TrainedModel) -> TranslationData:
+    settings = model.settings.data
+    return TranslationData(read_corpus(settings), model.vocabulary, settings.batch)
+
+
 def test_its_translations_are_those_of_search(model: entente.TrainedModel) -> None:
-    settings = fill(Search, "search", {**model.config["search"], "beam": 3})
+    settings = model.settings.search.model_copy(update={"beam": 3})
     results = translate(model.model, model.vocabulary, [SOURCE, ""], settings)
     expected = [model.vocabulary.tgt.decode(n_best[0].tokens) for n_best in results]
     assert model.translate([SOURCE, ""], beam=3) == expected
@@ -52,25 +54,24 @@ def test_its_translations_are_those_of_search(model: entente.TrainedModel) -> No
 
 
 def test_a_score_is_the_log_likelihood_that_evaluation_reports(model: entente.TrainedModel) -> None:
-    data = TranslationData(read_corpus(model.config["data"]), model.vocabulary, max_tokens=500, seed=1)
-    split = data.evaluation("test")
+    split = data_of(model).evaluation("test")
     scores = [model.score(source, target) for source, target in zip(split.sources, split.references, strict=True)]
     total = sum(float(score.log_probabilities.double().sum()) for score in scores)
     pieces = sum(len(score.target) for score in scores)
-    settings = fill(Search, "search", model.config["search"])
-    assert -total / pieces == pytest.approx(evaluate(model.model, model.vocabulary, split, settings).nll, rel=1e-5)
+    nll = evaluate(model.model, model.vocabulary, split, model.settings.search).nll
+    assert -total / pieces == pytest.approx(nll, rel=1e-5)
 
 
 @pytest.mark.parametrize("part", ["batch_loss", "search"])
 def test_a_batch_that_diverges_is_the_same_error_in_every_process(
     part: str, model: entente.TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    split = TranslationData(read_corpus(model.config["data"]), model.vocabulary, 60, 1).evaluation("test@alone")
+    split = data_of(model).evaluation("test@alone")
     parts: dict[int, Any] = {}
 
     def evaluate_as(rank: int) -> None:
         monkeypatch.setattr(distributed, "rank", lambda: rank)
-        evaluate(model.model, model.vocabulary, split, Search(length_factor=0.5))
+        evaluate(model.model, model.vocabulary, split, SearchSettings(length_factor=0.5))
 
     def diverge(*_: object) -> Any:
         if part == "search":
@@ -101,7 +102,7 @@ def test_attention_is_named_and_its_rows_sum_to_one(model: entente.TrainedModel)
     assert "".join(attention.target[:-1]).replace("\u2581", " ").strip() == TARGET
     for weights in attention.weights.values():
         assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5)
-    settings = fill(Search, "search", {**model.config["search"], "beam": 1})
+    settings = model.settings.search.model_copy(update={"beam": 1})
     [[best]] = translate(model.model, model.vocabulary, [SOURCE], settings)
     assert model.attention(SOURCE).target == model.vocabulary.tgt.pieces([*best.tokens, EOS]), "its greedy translation"
 
@@ -121,7 +122,7 @@ def test_a_run_that_many_devices_trained_is_evaluated_on_one(run: Path, tmp_path
     content = checkpoint.read(run / "checkpoints" / "best.ckpt")
     content[checkpoint.ENTRY]["config"]["trainer"] |= {"accelerator": "gpu", "devices": 97, "num_nodes": 3, "strategy": "fsdp"}
     checkpoint.write(content, tmp_path / "many.ckpt")
-    assert load_run(str(tmp_path / "many.ckpt"), "cpu").config["trainer"]["devices"] == 97
+    assert entente.load(tmp_path / "many.ckpt", "cpu").settings.trainer.devices == 97
 
 
 def test_importing_the_package_does_not_import_torch() -> None:

@@ -4,31 +4,33 @@ A contestant is a process that sets itself up once and then waits for requests (
 It answers each request with the measurements of one burst, such as some training steps or the decoding of some sentences.
 """
 
-import json
 import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import product
+from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any
 
-from benchmark.wire import Answer
-from entente.errors import InputError
+from benchmark.wire import Message
 
 OURS = "ours"
-SHUTDOWN_SECONDS = 10  # a contestant still running this long after its input was closed is killed
+SCRIPTS = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A program to measure: the command that runs it, its settings, and the reason to leave it out, if any."""
+    """A program to measure: the Python interpreter and the file in contestants/ that run it, its settings, and the reason to
+    leave it out, if any."""
 
     name: str
-    command: Sequence[str]
-    settings: Mapping[str, Any]
+    python: str
+    file: str
+    settings: Message
     left_out: str = ""
 
 
@@ -36,106 +38,79 @@ class Contestant:
 class Measured:
     """The answers of a contestant after its set-up (`about`), the warm-up and each burst, or the reason why it was left out."""
 
-    about: Answer = field(default_factory=dict)
-    warm_up: Answer = field(default_factory=dict)
-    bursts: list[Answer] = field(default_factory=list)
+    about: Message = field(default_factory=dict)
+    warm_up: Message = field(default_factory=dict)
+    bursts: list[Message] = field(default_factory=list)
     left_out: str = ""
 
 
-class ContestantError(Exception):
-    """Raised if a contestant cannot start or ends without an answer. The message is one line that says why."""
-
-
 class Worker:
-    """The process of a contestant."""
+    """The process of a contestant. It writes its temporary files to `folder`, since it is killed at the end."""
 
-    def __init__(self, contestant: Contestant, threads: int) -> None:
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
+    def __init__(self, contestant: Contestant, folder: str) -> None:
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace", dir=folder)
+        self._connection, other_end = Pipe()
+        paths = os.pathsep.join(filter(None, [str(SCRIPTS), os.environ.get("PYTHONPATH")]))
+        threads = str(contestant.settings["threads"])
+        variables = {"PYTHONPATH": paths, "OMP_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1", "TMPDIR": folder}
+        options: dict[str, Any] = {"stdout": self._errors, "stderr": self._errors, "env": {**os.environ, **variables}}
+        script, descriptor = SCRIPTS / "benchmark" / "contestants" / f"{contestant.file}.py", other_end.fileno()
+        with other_end:
+            command = [contestant.python, str(script), str(descriptor)]
+            self._process = subprocess.Popen(command, pass_fds=[descriptor], **options)
+
+    def ask(self, message: Message) -> Message:
+        """Sends the settings or a request, and returns the answer. Raises RuntimeError if the process ends without one."""
         try:
-            self._process = subprocess.Popen([*contestant.command], **pipes, text=True, env=environment)
-        except OSError as error:  # for example, not enough memory for another process
-            self._errors.close()
-            raise ContestantError(f"not started: {error.strerror or error}") from error
-        self._send(contestant.settings)
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def ask(self, request: Mapping[str, Any]) -> Answer:
-        self._send(request)
-        return self.answer()
-
-    def _send(self, message: Mapping[str, Any]) -> None:
-        assert self._process.stdin
-        with suppress(BrokenPipeError):  # the process has ended: answer() raises an error with the reason
-            self._process.stdin.write(json.dumps(message) + "\n")
-            self._process.stdin.flush()
-
-    def answer(self) -> Answer:
-        """Waits for the next answer. Raises ContestantError if the process ends without one."""
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.wait()
+            self._connection.send(message)
+            return self._connection.recv()
+        except (EOFError, OSError) as error:
+            code = self._process.wait()
             self._errors.seek(0)
-            said = [line.strip() for line in self._errors if line.strip()]
-            raise ContestantError(f"ended with code {self._process.returncode}: {said[-1] if said else 'no message'}")
-        answer: Answer = json.loads(line)
-        return answer
+            lines = [line.strip() for line in self._errors if line.strip()]
+            raise RuntimeError(f"ended with code {code}: {lines[-1] if lines else 'no message'}") from error
 
-    def __exit__(self, *exception: object) -> None:
-        assert self._process.stdin and self._process.stdout
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(SHUTDOWN_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
         self._errors.close()
 
 
 def in_turn(
-    contestants: Sequence[Contestant],
-    pairs: int,
-    threads: int,
-    request: Mapping[str, Any],
-    begin: Callable[[str], None],
-    fresh: bool = False,
+    contestants: Sequence[Contestant], pairs: int, request: Message, begin: Callable[[str], None], fresh: bool = False
 ) -> dict[str, Measured]:
     """Runs a warm-up round, in which contestants also return outputs, then `pairs` rounds of one burst per contestant.
 
     `begin` is called with a contestant's name before each burst. With `fresh`, each burst has a new process: `ready` is then
-    the time until the process is set up, and `seconds` the time until it answers. Raises InputError if Entente itself fails."""
-    found = {contestant.name: Measured(left_out=contestant.left_out) for contestant in contestants}
-    with ExitStack() as stack:
+    the time until the process is set up, and `seconds` the time until it answers. A contestant that fails is left out, except
+    Entente itself, whose error is raised."""
+    results = {contestant.name: Measured(left_out=contestant.left_out) for contestant in contestants}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         workers: dict[str, Worker] = {}
         for turn, contestant in product(range(pairs + 1), contestants):
-            name, measured = contestant.name, found[contestant.name]
+            name, measured = contestant.name, results[contestant.name]
             if measured.left_out:
                 continue
             begin(name)
             started = time.perf_counter()
             try:
-                if name not in workers:
-                    workers[name] = stack.enter_context(Worker(contestant, threads))
-                    measured.about = workers[name].answer()
+                if fresh or name not in workers:
+                    workers[name] = Worker(contestant, folder)
+                    stack.callback(workers[name].close)
+                    measured.about = workers[name].ask(contestant.settings)
                 ready = time.perf_counter()
                 answer = workers[name].ask({**request, "outputs": turn == 0})
-            except ContestantError as error:
+            except RuntimeError as error:
                 if name == OURS:
-                    raise InputError(f"{name}: {error}") from error
-                found[name] = Measured(left_out=str(error))
+                    raise
+                results[name] = Measured(left_out=str(error))
                 continue
             if fresh:
                 answer |= {"ready": ready - started, "seconds": time.perf_counter() - started}
-                del workers[name]
                 stack.close()
             if turn:
                 measured.bursts.append(answer)
             else:
                 measured.warm_up = answer
-    return found
+    return results

@@ -1,44 +1,45 @@
-"""The protocol between a contestant and the process that measures it: one line of JSON per message.
+"""The connection of a contestant to the process that measures it. Imports only the standard library, because other programs
+import this module in their own environments.
 
-The first line that a contestant reads contains its settings. It answers once when it is set up, then once per request. Anything
-else that it prints goes to standard error. Imports only the standard library, because other programs import this module too.
+A contestant first receives its settings. It answers once when it is set up, then once per request. Messages are dicts of plain
+values; batches are pairs of padded lists of token ids, src (B, S) and tgt (B, T).
 """
 
-import json
-import os
-import resource
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-Answer = dict[str, Any]
+PAD = 0
+Message = dict[str, Any]
+Burst = Callable[[Message], Message]  # answers a request with a timed measurement
 
 
 class Wire:
     """The contestant's end of the connection."""
 
     def __init__(self) -> None:
-        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        os.dup2(2, 1)
-        self.settings: Answer = json.loads(sys.stdin.readline())
+        self._connection = Connection(int(sys.argv[1]))
+        self.settings = self.request()
 
-    def requests(self) -> Iterator[Answer]:
-        for line in sys.stdin:
-            yield json.loads(line)
+    def request(self) -> Message:
+        return self._connection.recv()
 
     def answer(self, **values: Any) -> None:
-        print(json.dumps({**values, "peak_mb": round(peak_kb() / 1024, 1)}), file=self._out, flush=True)
+        self._connection.send({**values, "peak_mb": peak_mb()})
 
-    def serve(self, burst: Callable[[Answer], Answer]) -> None:
-        """Answers each request with the result of `burst`, until there are no more requests."""
-        for request in self.requests():
-            self.answer(**burst(request))
+    def serve(self, burst: Burst, **about: Any) -> None:
+        """Answers with a description of the contestant, then each request with the result of `burst`."""
+        self.answer(**about)
+        while True:
+            self.answer(**burst(self.request()))
 
 
-def peak_kb() -> float:
-    """Returns this process's peak resident memory in KiB. On Linux, ru_maxrss would include the peak of the parent process."""
-    try:
-        with open("/proc/self/status", encoding="utf-8") as file:
-            return float(next(line for line in file if line.startswith("VmHWM")).split()[1])
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
+def peak_mb() -> float:
+    """Returns this process's peak resident memory in MiB, or 0 if the system is not Linux. (`ru_maxrss` would include the peak
+    of the parent process.)"""
+    status = Path("/proc/self/status")
+    peak = re.search(r"VmHWM:\s*(\d+)", status.read_text(encoding="utf-8")) if status.exists() else None
+    return round(int(peak[1]) / 1024, 1) if peak else 0.0

@@ -1,18 +1,13 @@
 """Checkpoints: the weights, settings, vocabulary and provenance of a run, in one file.
 
-The file is a Lightning checkpoint, so training can resume from it, with our own entry added. It is read as data, never as code:
-torch loads it with `weights_only=True`, and the model is built from one of our classes. Damage is found by the checksum that
-the zip format stores of each of its parts.
+The file is a Lightning checkpoint with our own entry added. It is read as data, never as code: torch loads it with
+`weights_only=True`, and the model is built from one of our classes. Damage is found by the zip format's checksums.
 """
 
-import platform
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +21,19 @@ from entente.fast.attach import attach
 from entente.files import open_atomic, path_of
 from entente.models.build import build
 from entente.models.seq2seq import Seq2Seq, Sizes, parameter_count
+from entente.provenance import provenance
 from entente.settings import RunSettings
 from entente.validation import to_text, validate
 
 ENTRY = "entente"
 FORMAT = 3  # see CHANGELOG.md
 MODEL_PREFIX = "model."  # prefix of the model's parameters in the LightningModule's state dict
-PACKAGE = Path(__file__).resolve().parent
 UNREADABLE = "not a checkpoint of this program, or a damaged one; use another copy, or train the model again"
 
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """The content of a checkpoint, ready to translate, with the model in evaluation mode."""
+    """The content of a checkpoint, with the model in evaluation mode."""
 
     model: Seq2Seq
     vocabulary: Vocabulary
@@ -49,7 +44,6 @@ class TrainedRun:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The names of the source and the target language."""
         return self.settings.data.src, self.settings.data.tgt
 
     def summary(self) -> str:
@@ -66,33 +60,13 @@ def sizes_of(vocabulary: Vocabulary, seed: int) -> Sizes:
 
 
 def entry(settings: RunSettings, vocabulary: Vocabulary, text: str, words: str) -> dict[str, Any]:
-    """Returns our entry in a checkpoint: plain values and tensors. text: the digest of the corpus. words: the distinct words of
-    the source sentences in train, one per line."""
+    """Returns our entry in a checkpoint. text: `Corpus.digest`. words: the distinct source words of train, one per line."""
     content = {"config": settings.stored(), "vocabulary": vocabulary.state(), "text": text, "words": words}
     return {"format": FORMAT, "provenance": provenance(), **content}
 
 
-def provenance() -> dict[str, str]:
-    """Returns the time, the commit, the command, and the versions of torch and Python."""
-    commit = ""
-    if (PACKAGE.parents[1] / ".git").exists():  # otherwise, git could find another repository, which contains an environment
-        git = ["git", "describe", "--always", "--dirty"]
-        try:
-            commit = subprocess.run(git, cwd=PACKAGE, capture_output=True, text=True, check=False).stdout.strip()
-        except OSError:  # git is not installed
-            pass
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit or "unknown",
-        "command": " ".join(["entente", *sys.argv[1:]]),
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-    }
-
-
 def refuse_other_text(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Raises InputError if this run's corpus (see `Corpus.digest`) or vocabulary differs from the checkpoint's: the weights fit
-    only the stored vocabulary. stored, current: the `entry` of the checkpoint and of this run."""
+    """Raises InputError if the corpus or the vocabulary of a checkpoint's `entry` differs from this run's."""
     if stored["text"] != current["text"]:
         problem, advice = "the training or validation text has changed since this checkpoint was written", "that text"
     elif any(not torch.equal(stored["vocabulary"][side], current["vocabulary"][side]) for side in ("src", "tgt")):
@@ -112,7 +86,7 @@ def find(checkpoint: str) -> Path:
 
 
 def write(content: Mapping[str, Any], path: Path) -> None:
-    """Writes a checkpoint atomically: a reader finds either the complete file or the previous one."""
+    """Writes a checkpoint atomically."""
     try:
         with open_atomic(path) as file:
             torch.save(content, file)
@@ -134,8 +108,7 @@ def _as_input_error(path: Path, problem: str) -> Iterator[None]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns the content of one of our checkpoints: plain values and tensors. Raises InputError if the file is damaged, not
-    ours, or of another format."""
+    """Returns the content of a checkpoint: plain values and tensors. Raises InputError if it is damaged or not ours."""
     with _as_input_error(path, UNREADABLE):
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() or any(part.external_attr for part in archive.infolist()):
@@ -151,8 +124,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def load(checkpoint: str) -> TrainedRun:
-    """Loads a checkpoint (see `find`). Raises InputError if it is missing or not ours, and Diverged if a weight is not
-    finite."""
+    """Loads a checkpoint (see `find`). Raises Diverged if a weight is not finite."""
     path = find(checkpoint)
     content = read(path)
     with _as_input_error(path, UNREADABLE):
@@ -160,11 +132,10 @@ def load(checkpoint: str) -> TrainedRun:
         weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
         settings = validate(RunSettings, ours["config"], where=f"{path}: in its configuration, ")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
-        for name, weight in weights.items():
-            if not weight.isfinite().all():
-                raise Diverged(
-                    f"{path}: {name} holds values that are not finite; train the model again with a smaller optim.lr"
-                )
+        if names := [name for name, weight in weights.items() if not weight.isfinite().all()]:
+            raise Diverged(
+                f"{path}: {names[0]} holds values that are not finite; train the model again with a smaller optim.lr"
+            )
     model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
     with _as_input_error(path, "its weights do not fit its configuration; use another copy, or train the model again"):
         model.load_state_dict(weights)
@@ -174,6 +145,5 @@ def load(checkpoint: str) -> TrainedRun:
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Averages the weights of several checkpoints of a run, summing in float64 (Vaswani et al. 2017, section 6.1)."""
     states = [read(path)["state_dict"] for path in paths]
-    return {
-        name: (sum(state[name].double() for state in states) / len(states)).to(first.dtype) for name, first in states[0].items()
-    }
+    means = {name: sum(state[name].double() for state in states) / len(states) for name in states[0]}
+    return {name: mean.to(states[0][name].dtype) for name, mean in means.items()}

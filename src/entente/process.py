@@ -1,8 +1,7 @@
 """Prepares the process: threads, memory, and the log.
 
-A training step allocates and frees a few hundred megabytes, in blocks of the same sizes as in the previous step. Without
-`keep_freed_memory`, glibc returns each large block to the kernel as soon as it is freed, and the kernel zeroes it again, page
-by page, at the next allocation. On a CPU, this takes a third of a step's time (143,000 page faults for 4,096 tokens).
+Without `keep_freed_memory`, glibc returns each large block to the kernel as soon as it is freed, and the kernel zeroes it
+again, page by page, at the next allocation. On a CPU, this takes a third of a training step's time.
 """
 
 import ctypes
@@ -22,7 +21,7 @@ MALLOC = {  # parameters of mallopt, numbered as in glibc's malloc.h
 
 
 def keep_freed_memory() -> bool:
-    """Makes glibc keep freed memory from now on, and returns whether it succeeded. Resident memory stays at its peak."""
+    """Makes glibc keep freed memory from now on, and returns whether it succeeded."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, without mallopt; or Windows, where CDLL(None) fails
@@ -31,7 +30,7 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> None:
-    """Makes glibc return its free memory to the kernel. Call it after work that needed more memory than later work will."""
+    """Makes glibc return its free memory to the kernel, after work that needed more memory than later work will."""
     with suppress(AttributeError, OSError, TypeError):  # see `keep_freed_memory`
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -3,7 +3,7 @@
 import itertools
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,10 +12,10 @@ from torch import Tensor
 from conftest import BOS, EOS, PAD, small, sources
 from entente.data import tokenizer
 from entente.data.tokenizer import Tokenizer, Vocabulary
-from entente.decoding.search import Hypothesis, Search, log_probabilities, search
+from entente.decoding.search import Hypothesis, log_probabilities, search
 from entente.decoding.translate import translate
-from entente.models import BiRNN, Seq2Seq, Transformer
-from entente.models.seq2seq import State, pad
+from entente.models.seq2seq import Seq2Seq, State, pad
+from entente.settings import SearchSettings
 
 PENALTIES = [0.0, 1.0, 2.5, -1.5]
 pytestmark = pytest.mark.usefixtures("without_gradients")
@@ -54,12 +54,12 @@ def naive_greedy(model: Seq2Seq, src: Tensor, limit: int) -> Scored:
     return Scored(tokens, total)
 
 
-def penalty(settings: Search, tokens: tuple[int, ...]) -> float:
+def penalty(settings: SearchSettings, tokens: tuple[int, ...]) -> float:
     """Returns the length penalty of Wu et al. 2016, equation 14."""
     return float(((5 + len(tokens)) / 6) ** settings.length_penalty)
 
 
-def naive_beam(model: Seq2Seq, src: Tensor, settings: Search, limit: int) -> list[Scored]:
+def naive_beam(model: Seq2Seq, src: Tensor, settings: SearchSettings, limit: int) -> list[Scored]:
     """Returns the `n_best` best sequences of a beam search of width K. At each step, the sequences among the K best that have
     ended become results, and the K best unended sequences are extended. The search stops once K results score at least as much
     as the best unended sequence. Sequences that are unended at the limit are ranked after all ended ones."""
@@ -93,7 +93,7 @@ def every_sequence(model: Seq2Seq, src: Tensor, vocabulary: int, limit: int) -> 
     return [scored for sequences in by_length for scored in teacher_forced(model, src, sequences)]
 
 
-def best_first(sequences: list[Scored], settings: Search) -> list[Scored]:
+def best_first(sequences: list[Scored], settings: SearchSettings) -> list[Scored]:
     """Returns the ended sequences, best first, followed by the sequences cut at the limit, best first."""
     return sorted(sequences, key=lambda s: (s.tokens[-1] != EOS, -s.total / penalty(settings, s.tokens)))
 
@@ -108,7 +108,7 @@ def teacher_forced(model: Seq2Seq, src: Tensor, sequences: Sequence[tuple[int, .
     return [Scored(s, total) for s, total in zip(sequences, totals.tolist(), strict=True)]
 
 
-def hypotheses_of(sequences: list[Scored], settings: Search) -> list[Hypothesis]:
+def hypotheses_of(sequences: list[Scored], settings: SearchSettings) -> list[Hypothesis]:
     return [
         Hypothesis([token for token in s.tokens if token != EOS], s.total / penalty(settings, s.tokens), s.tokens[-1] == EOS)
         for s in sequences
@@ -120,16 +120,16 @@ def assert_same(actual: list[Hypothesis], expected: list[Hypothesis]) -> None:
     assert [h.score for h in actual] == pytest.approx([h.score for h in expected], abs=1e-10)
 
 
-def limit_of(settings: Search, src: Tensor) -> int:
+def limit_of(settings: SearchSettings, src: Tensor) -> int:
     return int(settings.length_factor * int((src != PAD).sum())) + settings.length_offset
 
 
 def varied_model(name: str, vocabulary: int, seed: int, **changes: int) -> Seq2Seq:
     """Returns a model with large embeddings, so that its translations vary and end early, late or never."""
     model = small(name, seed, spread=0.2, src_vocab=vocabulary, tgt_vocab=vocabulary, tied=False, **changes)
-    assert isinstance(model, Transformer | BiRNN)
-    for weight, factor in [(model.src_embedding.weight, 4), (model.tgt_embedding.weight, 4), (model.output.weight[EOS], 1.5)]:
-        weight *= factor
+    for side in ("src", "tgt"):
+        model.get_submodule(f"{side}_embedding").weight *= 4
+    model.output.weight[EOS] *= 1.5
     return model
 
 
@@ -144,7 +144,7 @@ LIMITED = {"length_factor": 1.5, "length_offset": 1}
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.5])
 def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, length_penalty: float) -> None:
-    settings = Search(beam=1, length_penalty=length_penalty, **LIMITED)
+    settings = SearchSettings(beam=1, length_penalty=length_penalty, **LIMITED)
     ends = set()
     for seed in SEEDS:
         model, src = varied_model(name, V, seed), sources(seed, V, LENGTHS)
@@ -162,7 +162,8 @@ def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, len
 @pytest.mark.parametrize("n_best", [1, 3, 125])
 def test_a_beam_wider_than_all_sequences_finds_the_best_of_them(name: str, n_best: int, length_penalty: float) -> None:
     vocabulary, limit = 5, 3
-    settings = Search(vocabulary**limit, length_penalty, n_best, length_factor=0, length_offset=limit)
+    lengths = {"length_factor": 0, "length_offset": limit}
+    settings = SearchSettings(beam=vocabulary**limit, length_penalty=length_penalty, n_best=n_best, **lengths)
     model, src = varied_model(name, vocabulary, seed=1), sources(1, vocabulary, LENGTHS)
     for b, hypotheses in enumerate(search(model, src, settings, BOS, EOS)):
         every = every_sequence(model, sentence(src, b), vocabulary, limit)
@@ -175,10 +176,9 @@ def test_a_search_that_stops_early_misses_nothing(name: str) -> None:
     for seed in SEEDS:
         model, src = varied_model(name, vocabulary, seed), sources(seed, vocabulary, LENGTHS)
         sequences = [every_sequence(model, sentence(src, b), vocabulary, limit) for b in range(len(LENGTHS))]
+        widest = (vocabulary - 1) ** limit  # no sequence contains padding
         for length_penalty in PENALTIES:
-            settings = Search(
-                (vocabulary - 1) ** limit, length_penalty, 1, length_factor=0, length_offset=limit
-            )  # -1 for padding
+            settings = SearchSettings(beam=widest, length_penalty=length_penalty, length_factor=0, length_offset=limit)
             for hypotheses, every in zip(search(model, src, settings, BOS, EOS), sequences, strict=True):
                 assert_same(hypotheses, hypotheses_of(best_first(every, settings)[:1], settings))
 
@@ -208,16 +208,8 @@ def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_pen
     # limit would stop the second search.
     e = 1e-9
     model = Table([[e, 1 - ends_at_once, ends_at_once, e], *[[e, 0.01, 0.99, e]] * 4])
-    settings = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
+    settings = SearchSettings(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
     assert search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)[0][0].tokens == [1]
-
-
-def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_the_best_unended_one() -> None:
-    # After two tokens, [] and [1] have ended and score -0.69 and -1.01. [1, 1] scores -1.03 now, but could still reach -0.43.
-    e = 1e-9
-    model = Table([[0.05, 0.45, 0.5, e], [0.01, 0.49, 0.5, e], *[[e, 0.99, 0.01, e]] * 2, [e, 0.01, 0.99, e]])
-    settings = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)
-    assert search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)[0][0].tokens == []
 
 
 @pytest.mark.parametrize(
@@ -232,7 +224,7 @@ def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_t
 def test_at_the_limit_ended_hypotheses_come_first(ends: float, limit: int, expected: list[tuple[list[int], bool]]) -> None:
     model = Table([[0.01, 0.99 - ends, ends, 1e-9]] * limit)
     for n_best in (1, 2):
-        settings = Search(2, n_best=n_best, length_factor=0, length_offset=limit)
+        settings = SearchSettings(beam=2, n_best=n_best, length_factor=0, length_offset=limit)
         [hypotheses] = search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)
         assert [(h.tokens, h.ended) for h in hypotheses] == expected[:n_best]
 
@@ -243,7 +235,7 @@ def test_at_the_limit_ended_hypotheses_come_first(ends: float, limit: int, expec
 @pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (3, 3), (5, 2)])
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, -1.5])
 def test_a_beam_equals_a_naive_beam(name: str, beam: int, n_best: int, length_penalty: float) -> None:
-    settings = Search(beam, length_penalty, n_best, **LIMITED)
+    settings = SearchSettings(beam=beam, length_penalty=length_penalty, n_best=n_best, **LIMITED)
     ended = set()
     for seed in SEEDS[:3]:
         model, src = varied_model(name, V, seed), sources(seed, V, LENGTHS)
@@ -257,9 +249,9 @@ def test_a_beam_equals_a_naive_beam(name: str, beam: int, n_best: int, length_pe
 # Batches
 
 
-@pytest.mark.parametrize("settings", [Search(**LIMITED), Search(3, n_best=3, **LIMITED), Search(4, 0.0, 2, **LIMITED)], ids=str)
-def test_a_sentence_in_a_batch_is_translated_as_if_alone(name: str, settings: Search) -> None:
-    uneven = 0
+@pytest.mark.parametrize("changes", [{}, {"beam": 3, "n_best": 3}, {"beam": 4, "n_best": 2, "length_penalty": 0.0}], ids=str)
+def test_a_sentence_in_a_batch_is_translated_as_if_alone(name: str, changes: dict[str, Any]) -> None:
+    settings, uneven = SearchSettings(**LIMITED, **changes), 0
     for seed in SEEDS:
         model, src = varied_model(name, V, seed), sources(seed, V, LENGTHS)
         together = search(model, src, settings, BOS, EOS)
@@ -274,19 +266,19 @@ def test_a_sentence_in_a_batch_is_translated_as_if_alone(name: str, settings: Se
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_length_limit_is_that_of_each_sentence_and_counts_the_end_symbol(name: str, beam: int) -> None:
-    settings = Search(beam, length_factor=1.5, length_offset=2)
+    settings = SearchSettings(beam=beam, length_factor=1.5, length_offset=2)
     model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
     results = search(model, src, settings, BOS, eos=PAD)  # padding is never produced, so no translation ends
     assert [len(n_best[0].tokens) for n_best in results] == [int(1.5 * n) + 2 for n in LENGTHS]
     assert not any(h.ended for n_best in results for h in n_best)
     model.output.register_forward_hook(lambda _, __, logits: logits + 50 * torch.eye(V, dtype=logits.dtype)[EOS])
-    results = search(model, src, Search(beam, length_factor=0, length_offset=1), BOS, EOS)
+    results = search(model, src, SearchSettings(beam=beam, length_factor=0, length_offset=1), BOS, EOS)
     assert [(n_best[0].tokens, n_best[0].ended) for n_best in results] == [([], True)] * len(LENGTHS)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_padding_is_never_produced_even_if_it_scores_highest(name: str, beam: int) -> None:
-    settings = Search(beam, n_best=beam, **LIMITED)
+    settings = SearchSettings(beam=beam, n_best=beam, **LIMITED)
     model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
     expected = search(model, src, settings, BOS, EOS)
     model.output.register_forward_hook(lambda _, __, logits: logits + 50 * torch.eye(V, dtype=logits.dtype)[PAD])
@@ -304,22 +296,28 @@ def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> Non
         torch.testing.assert_close(row.exp().sum(-1), torch.ones(2, dtype=expected))
 
 
-def test_texts_are_translated_as_if_alone_with_empty_ones_between_them(name: str) -> None:
-    lines = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
+@pytest.mark.parametrize("threads", [1, 2])
+def test_texts_are_translated_as_if_alone_on_any_number_of_threads(name: str, threads: int) -> None:
+    lines = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim.", "Le chat a faim, Jane dort."]
     pieces = Tokenizer.train(lines * 3, 290)
-    vocabulary, settings = Vocabulary(pieces, pieces, joint=True), Search(2, n_best=2, **LIMITED)
+    vocabulary, settings = Vocabulary(pieces, pieces, joint=True), SearchSettings(beam=2, n_best=2, **LIMITED)
     model = varied_model(name, len(pieces), seed=1, pad_id=tokenizer.PAD)
-    texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0])]
-    results = translate(model, vocabulary, texts, settings, max_tokens=13)
+    texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0]), lines[3]]
     alone = [translate(model, vocabulary, [text], settings)[0] for text in texts]
-    assert [[h.tokens for h in n_best] for n_best in results] == [[h.tokens for h in n_best] for n_best in alone]
-    assert results[0] == results[2] == [Hypothesis([], 0.0, True)]
-    assert results[5] == results[3] != results[4]
+    torch.set_num_threads(threads)
+    try:
+        together = translate(model, vocabulary, texts, settings, max_tokens=13)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(1)
+    assert [[h.tokens for h in n_best] for n_best in together] == [[h.tokens for h in n_best] for n_best in alone]
+    assert together[0] == together[2] == [Hypothesis([], 0.0, True)]
+    assert together[5] == together[3] != together[4]
 
 
 def test_searching_leaves_the_model_unchanged(name: str) -> None:
     model, src = varied_model(name, V, 1), pad([[4, 5, 6], [7]], PAD)
-    before = {path: value.clone() for path, value in model.state_dict().items()}
-    first, second = (search(model, src, Search(3, n_best=3), BOS, EOS) for _ in range(2))
+    values = {path: value.clone() for path, value in model.state_dict().items()}
+    first, second = (search(model, src, SearchSettings(beam=3, n_best=3), BOS, EOS) for _ in range(2))
     assert first == second
-    assert all(torch.equal(before[path], value) for path, value in model.state_dict().items())
+    assert all(torch.equal(values[path], value) for path, value in model.state_dict().items())

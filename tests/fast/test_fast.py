@@ -1,13 +1,11 @@
 """Tests that the fast implementations compute the same results as the plain ones."""
 
 import ctypes
-import inspect
 import math
 import resource
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,19 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import entente.fast.attach as fast
-from conftest import PAD, SIZES, small
+from conftest import PAD, SIZES, small, small_settings
 from entente import process
-from entente.data.tokenizer import PAD as PAD_ID
-from entente.data.tokenizer import Tokenizer, Vocabulary
-from entente.decoding.search import GROUP_SIZE, Search, largest
-from entente.decoding.translate import ITEMS_PER_WORKER, parallel_map, translate
+from entente.decoding.search import GROUP_SIZE, largest
+from entente.decoding.translate import ITEMS_PER_WORKER, parallel_map
 from entente.fast import recurrent
 from entente.fast.attach import LOSS_ROWS, attach, is_standard, loss, packed
-from entente.models import BiRNN, Seq2Seq
-from entente.models.attention import PROJECTIONS, MultiHeadAttention
-from entente.models.seq2seq import Loss, State, causal_mask, select
+from entente.models.attention import MultiHeadAttention
+from entente.models.birnn import BiRNN
+from entente.models.seq2seq import Loss, Seq2Seq, State, causal_mask, select
 from numerics import B, close
-from tiny import write_corpus
 
 
 def plain_and_fast(model: Any) -> Iterator[Any]:
@@ -112,18 +107,15 @@ def test_products_keep_their_precision_and_the_loss_is_summed_in_float32(dtype: 
 # Dropout
 
 
-@pytest.mark.parametrize("fast", [True, False], ids=["fast", "plain"])
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.9])
 @pytest.mark.parametrize("shape", [(1009, 101), (503, 3, 67)], ids=str)
-def test_dropout_drops_the_asked_share_and_keeps_the_mean(p: float, shape: tuple[int, ...], fast: bool) -> None:
+def test_dropout_drops_the_asked_share_and_keeps_the_mean(p: float, shape: tuple[int, ...]) -> None:
     torch.manual_seed(7)
     x = torch.full(shape, 2.0, requires_grad=True)
-    y = attach(nn.Dropout(p))(x) if fast else nn.Dropout(p)(x)
-    dropped = (y == 0).double()
-    n = x.numel()
+    y = attach(nn.Dropout(p))(x)
+    dropped, n = (y == 0).double(), x.numel()
     assert abs(dropped.mean().item() - p) < 5 * math.sqrt(p * (1 - p) / n)
-    rounded = round(p * 65536) / 65536 if fast else p
-    torch.testing.assert_close(y[y != 0].unique(), torch.tensor([2 / (1 - rounded)]))
+    torch.testing.assert_close(y[y != 0].unique(), torch.tensor([2 / (1 - round(p * 65536) / 65536)]))
     for lag in (1, 2, 3, 4, 101):  # neighbouring elements use parts of one random number, but must be independent
         flat = dropped.flatten() - dropped.mean()
         assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * p * (1 - p) / math.sqrt(n)
@@ -153,13 +145,26 @@ def test_dropout_is_a_function_of_the_random_state_and_leaves_evaluation_alone()
 # Attention
 
 
-@pytest.mark.parametrize(("d_model", "n_heads"), [(12, 3), (12, 1), (35, 5)])
+def attention(kind: type[MultiHeadAttention] = MultiHeadAttention, rotary: bool = False, **changes: Any) -> MultiHeadAttention:
+    return kind(small_settings("transformer", **changes), rotary)
+
+
+@pytest.fixture
+def fused_calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Makes training on a CPU use the fused kernel too, and returns a list of the keyword arguments of each call to it."""
+    calls: list[dict[str, Any]] = []
+    kernel = F.scaled_dot_product_attention
+    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
+    return calls
+
+
+@pytest.mark.parametrize(("d_model", "n_heads", "d_k"), [(12, 3, None), (12, 3, 5), (12, 1, None), (35, 5, None)])
 @pytest.mark.parametrize("kind", ["padding", "causal", None])
 def test_the_fused_attention_of_training_equals_the_steps(
-    kind: str | None, d_model: int, n_heads: int, monkeypatch: pytest.MonkeyPatch
+    kind: str | None, d_model: int, n_heads: int, d_k: int | None, fused_calls: list[dict[str, Any]]
 ) -> None:
-    layer = MultiHeadAttention(d_model, n_heads, projections=[*PROJECTIONS]).double()  # a list, as in a configuration
-    attach(layer)
+    layer = attention(d_model=d_model, n_heads=n_heads, d_k=d_k).double()
     nn.init.normal_(layer.query.bias)
     x, y = (torch.randn(5, n, d_model, dtype=torch.float64, requires_grad=True) for n in (7, 11))
     mask = {"padding": torch.rand(5, 1, 1, 11) < 0.7, "causal": causal_mask(7, 4, x.device), None: None}[kind]
@@ -172,21 +177,17 @@ def test_the_fused_attention_of_training_equals_the_steps(
         return out, *torch.autograd.grad(out.square().sum(), inputs)
 
     plain = results()
-    called: list[Any] = []
-    kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or kernel(*a, **k))
+    attach(layer)
+    assert not fused_calls
     for actual, expected in zip(results(), plain, strict=True):
         close(actual, expected)
-    assert called
-    called.clear()
+    assert len(fused_calls) == 1
     close(layer.eval()(x, layer.project(y), mask), plain[0])
-    assert not called  # evaluation does not use the fused kernel
+    assert len(fused_calls) == 1  # evaluation does not use the fused kernel
 
 
-# Values of MultiHeadAttention's arguments, other than the defaults, that the fused kernel does not support.
+# Values of a layer's settings, other than the defaults, that the fused kernel does not support.
 NOT_FUSED: dict[str, list[Any]] = {
-    "d_k": [3, 5],  # not 4, because the default, None, means 4 in this layer
     "score": ["additive", "bilinear", "cosine"],
     "scale": ["none", "n_keys"],
     "projections": [[], ["query", "value"]],
@@ -199,21 +200,16 @@ NOT_FUSED: dict[str, list[Any]] = {
     ("arguments", "calls"),
     [
         *(({name: value}, []) for name, values in NOT_FUSED.items() for value in values),
-        *(({"dropout": 0.25, "rotary": rotary}, [{"dropout_p": 0.25}]) for rotary in (False, True)),
+        *(({"attention_dropout": 0.25, "rotary": rotary}, [{"dropout_p": 0.25}]) for rotary in (False, True)),
     ],
     ids=str,
 )
 def test_only_standard_attention_is_fused_with_its_dropout(
-    arguments: dict[str, Any], calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    arguments: dict[str, Any], calls: list[dict[str, Any]], fused_calls: list[dict[str, Any]]
 ) -> None:
-    assert set(inspect.signature(MultiHeadAttention).parameters) == {"d_model", "n_heads", "dropout", "rotary", *NOT_FUSED}
-    called: list[dict[str, Any]] = []
-    kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: called.append(k) or kernel(*a, **k))
-    layer, x = attach(MultiHeadAttention(12, 3, **arguments)), torch.randn(5, 7, 12)
+    layer, x = attach(attention(**arguments)), torch.randn(5, 7, 21)
     layer(x, layer.project(x), causal_mask(7, 0, x.device))
-    assert called == calls
+    assert fused_calls == calls
 
 
 class Doubled(MultiHeadAttention):
@@ -221,7 +217,7 @@ class Doubled(MultiHeadAttention):
 
 
 def changed(path: str, attribute: str, value: object) -> MultiHeadAttention:
-    layer = MultiHeadAttention(12, 3)
+    layer = attention()
     setattr(layer.get_submodule(path), attribute, value)
     return layer
 
@@ -229,17 +225,17 @@ def changed(path: str, attribute: str, value: object) -> MultiHeadAttention:
 @pytest.mark.parametrize(
     "layer",
     [
-        Doubled(12, 3),
+        attention(Doubled),
         changed("", "tomorrow", 0.5),
         changed("weights", "tomorrow", 0.5),
         changed("", "bias", nn.Parameter(torch.zeros(5))),
-        changed("", "out", nn.Linear(12, 12, bias=False)),
-        changed("", "key", nn.Linear(7, 12)),
+        changed("", "out", nn.Linear(21, 21, bias=False)),
+        changed("", "key", nn.Linear(7, 21)),
     ],
 )
 def test_a_layer_that_is_changed_in_any_way_is_not_fused(layer: MultiHeadAttention) -> None:
-    """A later argument may be stored in the layer, in a submodule, or in the number or the shape of its parameters."""
-    assert is_standard(MultiHeadAttention(12, 3)) and not is_standard(layer)
+    """A later setting may be stored in the layer, in a submodule, or in the number or the shape of its parameters."""
+    assert is_standard(attention()) and not is_standard(layer)
 
 
 # The BiRNN's loops
@@ -284,39 +280,31 @@ def test_the_fast_decoder_equals_torchs_cell(cell: str, score: str, src: Tensor,
 # Whole models
 
 
-@pytest.mark.parametrize("asked", [{}, {"tied": False}, {"softmax": "batch"}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"tied": False}, {"softmax": "batch"}], ids=str)
 def test_a_model_with_its_fast_implementations_equals_the_plain_one(
-    name: str, asked: dict[str, Any], src: Tensor, tgt: Tensor
+    name: str, changes: dict[str, Any], src: Tensor, tgt: Tensor
 ) -> None:
-    model = small(name, spread=0.3, dropout=0.0, **asked).train()
-    before = {path: id(parameter) for path, parameter in model.named_parameters()}
+    model = small(name, spread=0.3, dropout=0.0, **changes).train()
+    parameters = {path: id(parameter) for path, parameter in model.named_parameters()}
     results = []
     for version in plain_and_fast(model):
         loss = version.loss(version(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), 0.1)
         results.append((*loss, *torch.autograd.grad(loss.smoothed, [*model.parameters()])))
     for actual, expected in zip(*results, strict=True):
         close(actual, expected)
-    assert {path: id(parameter) for path, parameter in model.named_parameters()} == before
+    assert {path: id(parameter) for path, parameter in model.named_parameters()} == parameters
 
 
-def replaced_methods(model: nn.Module) -> set[tuple[str, str]]:
-    """Returns a pair (path of the module, name of the method) for each method that `attach` has replaced."""
-    methods = ("forward", "attend", "read", "write", "loss")
-    return {(path, method) for path, module in model.named_modules() for method in methods if method in vars(module)}
-
-
-def test_attaching_twice_changes_nothing(name: str, src: Tensor, tgt: Tensor) -> None:
+def test_attaching_replaces_each_method_once(name: str, src: Tensor, tgt: Tensor) -> None:
     model = small(name, spread=0.3)
     plain = model(src, tgt)
-    assert not replaced_methods(model)
-    assert attach(model) is model
-    once = replaced_methods(model)
-    dropouts = {(path, "forward") for path, module in model.named_modules() if isinstance(module, nn.Dropout)}
-    attentions = {(path, "attend") for path, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
-    loops = {("", "read"), ("", "write")} if isinstance(model, BiRNN) else set()
-    assert once == dropouts | attentions | loops | {("", "loss")}
-    attach(model)
-    assert replaced_methods(model) == once
+    assert attach(attach(model)) is model
+    methods = ("forward", "attend", "read", "write", "loss")
+    replaced = {(path, method) for path, module in model.named_modules() for method in methods if method in vars(module)}
+    expected = {(path, "forward") for path, module in model.named_modules() if isinstance(module, nn.Dropout)}
+    expected |= {(path, "attend") for path, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
+    expected |= {("", "read"), ("", "write")} if isinstance(model, BiRNN) else set()
+    assert replaced == expected | {("", "loss")}
     close(model(src, tgt), plain)
 
 
@@ -327,10 +315,10 @@ def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Ten
     state = model.encode(src)
     repeated = torch.arange(B).repeat_interleave(3)
     written, tokens = select(state.written, repeated), tgt[torch.arange(3 * B) % B]
-    shared, own = State(written, state.source), select(state, repeated)
+    shared, separate = State(written, state.source), select(state, repeated)
     for step in range(4):
         hidden, shared = model.decode(tokens[:, [step]], shared)
-        expected, own = model.decode(tokens[:, [step]], own)
+        expected, separate = model.decode(tokens[:, [step]], separate)
         close(hidden, expected)
 
 
@@ -469,28 +457,6 @@ def test_an_error_is_raised_and_threads_and_layers_are_restored(two_threads: Non
     with pytest.raises(ZeroDivisionError):
         parallel_map(items(), lambda i: i // (i - 1 if place == "work" else 1), model)
     assert torch.get_num_threads() == threads and "forward" not in vars(model)
-
-
-@pytest.mark.parametrize("settings", [Search(length_factor=0.5), Search(beam=3, n_best=2, length_factor=0.5)], ids=str)
-def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, settings: Search) -> None:
-    """Two workers with batches of different sizes give the same translations as one worker with one sentence at a time."""
-    write_corpus(tmp_path)
-    lines = [(tmp_path / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("fr", "en")]
-    tokenizer = Tokenizer.train([*lines[0], *lines[1]], 340)
-    vocabulary, size = Vocabulary(tokenizer, tokenizer, joint=True), len(tokenizer)
-    model: Any = small("transformer", 3, src_vocab=size, tgt_vocab=size, pad_id=PAD_ID, tied=False).float()
-    generator = torch.Generator().manual_seed(7)
-    for weight in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
-        nn.init.normal_(weight, generator=generator)  # large weights, so that different sentences get different translations
-    sentences = [" ".join(lines[0][i : i + 1 + i % 3]) for i in range(23)]
-    together = translate(model, vocabulary, sentences, settings, max_tokens=60)
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
-    alone = [translate(model, vocabulary, [sentence], settings)[0] for sentence in sentences]
-    assert len({tuple(n_best[0].tokens) for n_best in together}) > 10
-    for n_best, expected in zip(together, alone, strict=True):
-        assert [h.tokens for h in n_best] == [h.tokens for h in expected]
-        assert [h.score for h in n_best] == pytest.approx([h.score for h in expected], abs=1e-4)
 
 
 def test_off_the_cpu_and_under_autocast_the_caller_does_the_work(two_threads: None) -> None:

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from conftest import T, small
-from entente.models.attention import AttentionWeights, MultiHeadAttention, SoftmaxOver
+from entente.models.attention import AttentionWeights, MultiHeadAttention
 from entente.models.seq2seq import causal_mask
 from entente.models.transformer import DecoderBlock, EncoderBlock, sinusoids
-from numerics import FUTURE, REAL, B, S, close, disturb, normal, recorded
+from entente.settings import SoftmaxOver
+from numerics import FUTURE, REAL, B, S, close, normal, recorded, small_layer
 
 
 def assert_distributions(weights: Tensor, allowed: Tensor) -> None:
@@ -42,15 +43,15 @@ def test_each_attention_sees_real_tokens_and_the_past_only(name: str, src: Tenso
 
 
 def test_weights_are_recorded_before_dropout() -> None:
-    attention = MultiHeadAttention(21, 3, dropout=0.5).double().train()
+    attention = small_layer(MultiHeadAttention, attention_dropout=0.5).train()
     x = normal(B, S, 21)
     dropped: list[Tensor] = []
     attention.dropout.register_forward_pre_hook(lambda _, inputs: dropped.extend(inputs))
-    with recorded(attention) as seen:
+    with recorded(attention) as outputs:
         first, second = (attention(x, attention.project(x), REAL[:, None, None, :]) for _ in range(2))
     assert not torch.allclose(first, second)
-    assert len(dropped) == 2 and all(map(torch.equal, dropped, seen["weights"]))
-    for weights in seen["weights"]:
+    assert len(dropped) == 2 and all(map(torch.equal, dropped, outputs["weights"]))
+    for weights in outputs["weights"]:
         assert_distributions(weights, REAL[:, None, None, :])
 
 
@@ -84,25 +85,13 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
     theirs.out_proj.load_state_dict(ours.out.state_dict())
 
 
-def equal_attentions() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
-    """Returns our multi-head attention and torch's, with equal weights."""
-    ours, theirs = MultiHeadAttention(21, 3).double(), nn.MultiheadAttention(21, 3, batch_first=True).double()
-    disturb(ours)
-    copy_attention(theirs, ours)
-    return ours, theirs
-
-
 def test_multi_head_attention_to_a_padded_source_or_to_the_past_equals_torchs() -> None:
-    ours, theirs = equal_attentions()
+    ours, theirs = small_layer(MultiHeadAttention), nn.MultiheadAttention(21, 3, batch_first=True).double()
+    copy_attention(theirs, ours)
     x, source = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
     expected, _ = theirs(x, source, source, key_padding_mask=~REAL, need_weights=False)
     close(ours(x, ours.project(source), REAL[:, None, None, :]), expected)
     close(ours(x, ours.project(x), ~FUTURE), theirs(x, x, x, attn_mask=FUTURE, need_weights=False)[0])
-
-
-def test_a_width_that_the_heads_do_not_divide_is_refused() -> None:
-    with pytest.raises(ValueError, match="d_model=20.*n_heads=3"):
-        MultiHeadAttention(20, 3)
 
 
 @pytest.mark.parametrize("start", [0, 5])
@@ -144,13 +133,10 @@ def copy_block(theirs: nn.Module, ours: EncoderBlock | DecoderBlock, norm: str) 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_blocks_equal_torchs(norm: str) -> None:
     pre, x, source = norm == "pre", normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
-    encoder = EncoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, norm=norm).double()
-    disturb(encoder)
+    encoder, decoder = small_layer(EncoderBlock, norm=norm), small_layer(DecoderBlock, norm=norm)
     of_encoder = nn.TransformerEncoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=pre).double()
     copy_block(of_encoder, encoder, norm)
     close(encoder(source, REAL[:, None, None, :])[REAL], of_encoder(source, src_key_padding_mask=~REAL)[REAL])
-    decoder = DecoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, norm=norm).double()
-    disturb(decoder)
     of_decoder = nn.TransformerDecoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=pre).double()
     copy_block(of_decoder, decoder, norm)
     copy_attention(of_decoder.multihead_attn, decoder.cross_attention)

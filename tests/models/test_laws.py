@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from conftest import BOS, EOS, PAD, SIZES, SRC_VOCAB, TGT_VOCAB, T, real_ids, small, sources
-from entente.decoding.search import Search, search
-from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
-from entente.models.attention import MultiHeadAttention
-from entente.models.initialise import GATES
-from entente.models.seq2seq import pad, parameter_count
-from entente.models.transformer import DecoderBlock, EncoderBlock
-from numerics import B, S, close, logits, logits_in_chunks, loss_of, tensors
+from conftest import BOS, EOS, PAD, SETTINGS, SIZES, TGT_VOCAB, T, real_ids, small, sources
+from entente.decoding.search import search
+from entente.models.birnn import BiRNN
+from entente.models.build import build
+from entente.models.seq2seq import Seq2Seq, Sizes, pad, parameter_count
+from entente.models.transformer import Transformer
+from entente.settings import SearchSettings
+from numerics import close, logits, logits_in_chunks, loss_of, tensors
 
 # Decoding in chunks
 
@@ -29,11 +29,11 @@ def test_decoding_in_chunks_equals_decoding_at_once(model: Seq2Seq, src: Tensor,
 
 def test_decoding_does_not_change_the_state_it_starts_from(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
     _, state = model.decode(tgt[:, :5], model.encode(src))
-    before = [tensor.clone() for tensor in tensors(state)]
+    copies = [tensor.clone() for tensor in tensors(state)]
     first, _ = model.decode(tgt[:, 5:], state)
     second, _ = model.decode(tgt[:, 5:], state)
     assert torch.equal(first, second)
-    assert all(torch.equal(a, b) for a, b in zip(tensors(state), before, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(tensors(state), copies, strict=True))
 
 
 # Causality
@@ -42,13 +42,13 @@ def test_decoding_does_not_change_the_state_it_starts_from(model: Seq2Seq, src: 
 def test_changing_a_target_token_changes_every_position_from_it_on_and_none_before(
     model: Seq2Seq, src: Tensor, tgt: Tensor
 ) -> None:
-    before = logits(model, src, tgt)
+    original = logits(model, src, tgt)
     for t in range(T):
         changed = tgt.clone()
         changed[:, t] = (tgt[:, t] + 5) % TGT_VOCAB
-        after = logits(model, src, changed)
-        assert torch.equal(after[:, :t], before[:, :t])
-        assert bool(((after - before)[:, t:].abs().amax(-1) > 1e-9).all())
+        result = logits(model, src, changed)
+        assert torch.equal(result[:, :t], original[:, :t])
+        assert bool(((result - original)[:, t:].abs().amax(-1) > 1e-9).all())
 
 
 # Learning
@@ -76,7 +76,7 @@ def test_each_model_memorises_one_batch_and_translates_it(name: str) -> None:
     assert loss.item() < 0.01
     model.eval()
     expected = [[token for token in row if token not in (PAD, EOS)] for row in produced.tolist()]
-    for settings in [Search(), Search(beam=3)]:
+    for settings in [SearchSettings(), SearchSettings(beam=3)]:
         assert [n_best[0].tokens for n_best in search(model, src, settings, BOS, EOS)] == expected
 
 
@@ -87,19 +87,9 @@ def test_an_untrained_model_knows_nothing(name: str, width: str, tied: bool, sha
     vocabulary = 499
     src, read, produced = sentences(rows=23, vocabulary=vocabulary, length=17, seed=4)
     sizes = SIZES[name] if width == "small" else {}
-    model = MODELS[name](vocabulary, vocabulary, shared, PAD, seed=1, tied=tied, **sizes).eval()
+    model = build(SETTINGS[name](tied=tied, **sizes), Sizes(vocabulary, vocabulary, shared, PAD, seed=1)).eval()
     with torch.no_grad():
         assert loss_of(model, src, read, produced).item() == pytest.approx(math.log(vocabulary), rel=0.1)
-
-
-def test_exactly_the_source_words_that_occur_receive_a_gradient(name: str, src: Tensor, tgt: Tensor) -> None:
-    model = small(name, spread=0.3).train()
-    loss_of(model, src, tgt[:, :-1], tgt[:, 1:]).backward()
-    embedding = model.get_submodule("src_embedding").weight.grad
-    assert isinstance(embedding, Tensor)
-    occurs = torch.zeros(SRC_VOCAB, dtype=torch.bool).index_fill(0, src.flatten(), True)
-    occurs[PAD] = False
-    assert torch.equal((embedding != 0).any(-1), occurs)
 
 
 def test_dropout_acts_in_training_only(name: str, src: Tensor, tgt: Tensor) -> None:
@@ -142,15 +132,17 @@ def test_each_dropout_is_called_once_per_place_and_its_output_is_used(name: str,
     assert not any(torch.allclose(output, other) for output, other in combinations(outputs, 2))
 
 
-def test_reading_padding_teaches_its_embedding_nothing(name: str, src: Tensor, tgt: Tensor) -> None:
+def test_only_words_that_occur_teach_the_embedding_and_padding_never_does(name: str, src: Tensor, tgt: Tensor) -> None:
     """The embedding of padding receives no gradient, even if attention does not mask the padding."""
-    seen = {"mask_future": False} if name == "transformer" else {}
-    model = small(name, spread=0.3, tied=False, mask_padding=False, **seen).train()
-    logits(model, F.pad(src, (0, 2), value=PAD), F.pad(tgt, (0, 2), value=PAD)).square().sum().backward()
-    for side in ("src", "tgt"):
-        gradient = model.get_submodule(f"{side}_embedding").weight.grad
-        assert isinstance(gradient, Tensor)
-        assert bool((gradient[PAD] == 0).all()) and bool((gradient != 0).any())
+    changes = {"mask_future": False} if name == "transformer" else {}
+    model = small(name, spread=0.3, tied=False, mask_padding=False, **changes).train()
+    src, tgt = F.pad(src, (0, 2), value=PAD), F.pad(tgt, (0, 2), value=PAD)
+    logits(model, src, tgt).square().sum().backward()
+    for side, ids in (("src", src), ("tgt", tgt)):
+        weight = model.get_submodule(f"{side}_embedding").weight
+        occurs = torch.zeros(len(weight), dtype=torch.bool).index_fill(0, ids.flatten(), True)
+        occurs[PAD] = False
+        assert torch.equal((weight.grad != 0).any(-1), occurs)  # type: ignore[union-attr]
 
 
 # Equal start
@@ -158,44 +150,51 @@ def test_reading_padding_teaches_its_embedding_nothing(name: str, src: Tensor, t
 
 def test_another_seed_gives_another_start_and_no_two_parameters_start_equal(name: str) -> None:
     first, second = dict(small(name, tied=False).named_parameters()), dict(small(name, tied=False, seed=6).named_parameters())
-    drawn = {path: parameter for path, parameter in first.items() if parameter.dim() > 1}
-    assert len(drawn) > 5
-    for path, parameter in drawn.items():
+    matrices = {path: parameter for path, parameter in first.items() if parameter.dim() > 1}
+    assert len(matrices) > 5
+    for path, parameter in matrices.items():
         assert not torch.equal(parameter, second[path])
-        for other, value in drawn.items():
+        for other, value in matrices.items():
             assert path == other or parameter.shape != value.shape or not torch.equal(parameter, value)
 
 
-def test_each_kind_of_parameter_starts_from_its_distribution(name: str) -> None:
-    width = {"transformer": {"d_model": 256}, "birnn": {"d_hidden": 256}}[name]
-    model = MODELS[name](499, 499, False, PAD, seed=1, tied=False, **width)
-    owners = dict(model.named_modules())
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("transformer", {"d_model": 256, "n_heads": 4, "score": "bilinear"}),
+        *(("birnn", {"cell": cell, "d_embedding": 128, "d_hidden": 256, "d_attention": 256}) for cell in ("gru", "lstm")),
+    ],
+    ids=str,
+)
+def test_each_kind_of_parameter_starts_from_its_distribution(name: str, changes: dict[str, Any]) -> None:
+    """Each gate and each head starts as a matrix of its own (Glorot & Bengio 2010, equation 16), although one parameter stacks
+    the gates of a cell or the heads of a bilinear score."""
+    model = small(name, src_vocab=499, tgt_vocab=499, tied=False, **changes)
+    gates = 4 if changes.get("cell") == "lstm" else 3
     kinds = set()
     for path, parameter in model.named_parameters():
-        module, _, leaf = path.rpartition(".")
-        owner, value = owners[module], parameter.detach().double()
+        owner, value = model.get_submodule(path.rpartition(".")[0]), parameter.detach()
         kinds.add(type(owner))
-        if isinstance(owner, nn.LayerNorm):
-            assert bool((value == (1 if leaf == "weight" else 0)).all()), path
-        elif value.dim() == 1:
-            assert bool((value == 0).all()), path
+        if value.dim() == 1:
+            expected = torch.full_like(value, isinstance(owner, nn.LayerNorm) and path.endswith("weight"))
+            if gates == 4 and "bias_ih" in path:
+                expected[256:512] = 1  # the forget gate starts by remembering (Jozefowicz et al. 2015)
+            assert torch.equal(value, expected), path
         elif isinstance(owner, nn.Embedding):
             std = {"transformer": 512**-0.5, "birnn": 0.02}[name]
             assert value.std().item() == pytest.approx(std, rel=0.05), path
             assert abs(value.mean().item()) < 0.05 * std, path
-        elif leaf.startswith("weight_hh"):
-            gates = value.unflatten(0, (3, -1))
-            assert gates.shape == (3, 256, 256)
-            for gate in gates:  # gates are drawn in float32 and are orthogonal only up to float32 rounding
-                torch.testing.assert_close(gate @ gate.T, torch.eye(256, dtype=torch.float64), rtol=0, atol=1e-5)
-            assert not torch.allclose(gates[0], gates[1])
+        elif "weight_hh" in path:
+            matrices = value.unflatten(0, (gates, -1))
+            for matrix in matrices:  # drawn in float32, and orthogonal only up to float32 rounding
+                torch.testing.assert_close(matrix @ matrix.T, torch.eye(256, dtype=torch.float64), rtol=0, atol=1e-5)
+            assert not torch.allclose(matrices[0], matrices[1])
         else:
-            for block in value.chunk(GATES.get(type(owner), 1)):  # equation 16 of Glorot & Bengio 2010 holds for each gate
-                bound = math.sqrt(6 / sum(block.shape))
-                assert block.abs().max().item() <= bound * (1 + 1e-6), path
-                assert block.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1), path
-    expected = {"transformer": {nn.Linear, nn.Embedding, nn.LayerNorm}, "birnn": {nn.Linear, nn.Embedding, nn.GRU, nn.GRUCell}}
-    assert kinds == expected[name]
+            for matrix in value.unbind() if value.dim() == 3 else value.chunk(gates if "weight_ih" in path else 1):
+                bound = math.sqrt(6 / sum(matrix.shape))
+                assert matrix.abs().max().item() <= bound * (1 + 1e-6), path
+                assert matrix.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1), path
+    assert len(kinds) == 4
 
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.bfloat16, 2**-8), (torch.float16, 2**-11)], ids=str)
@@ -210,59 +209,7 @@ def test_a_model_in_a_narrow_type_computes_nearly_the_same(name: str, dtype: tor
     assert ((actual.double() - expected).norm(dim=-1) / expected.norm(dim=-1)).max().item() < 5 * rounding
 
 
-@pytest.mark.parametrize("bidirectional", [True, False], ids=["both directions", "one direction"])
-def test_an_lstm_starts_by_remembering(bidirectional: bool) -> None:
-    """The two biases of a forget gate sum to 1, and the two biases of any other gate sum to 0 (Jozefowicz et al. 2015)."""
-    model = small("birnn", cell="lstm", bidirectional=bidirectional)
-    biases = {path: value for path, value in model.named_parameters() if "bias_ih" in path}
-    assert len(biases) == 2 + bidirectional
-    for path, value in biases.items():
-        width = len(value) // 4
-        total = value + model.get_parameter(path.replace("_ih", "_hh"))
-        assert total.tolist() == [0.0] * width + [1.0] * width + [0.0] * 2 * width, path
-
-
-def test_the_matrix_of_each_gate_and_head_starts_as_a_matrix_of_its_own() -> None:
-    """Each gate and each head is initialised as a separate matrix, although an LSTM stacks the matrices of its four gates in
-    one parameter, and the bilinear score stacks the matrices of all heads."""
-    lstm = small("birnn", cell="lstm", d_hidden=256, d_embedding=128)
-    bilinear = small("transformer", d_model=256, n_heads=4, score="bilinear")
-    matrices = []
-    for path, value in [*lstm.named_parameters(), *bilinear.named_parameters()]:
-        if "weight_hh" in path:
-            for gate in value.unflatten(0, (4, -1)):
-                torch.testing.assert_close(gate @ gate.T, torch.eye(256, dtype=torch.float64), rtol=0, atol=1e-5)
-        elif "weight_ih" in path or path.endswith("attention.score.weight"):
-            matrices += [*value.unflatten(0, (4, -1))] if "weight_ih" in path else [*value]
-    assert len(matrices) > 6 * 4
-    for matrix in matrices:
-        bound = math.sqrt(6 / sum(matrix.shape))
-        assert 0.95 * bound < matrix.abs().max().item() <= bound * (1 + 1e-6)
-
-
 # Parts that can be removed or shared
-
-
-@pytest.mark.parametrize("norm", ["pre", "post", "none"])
-def test_a_block_without_residuals_returns_only_the_output_of_its_sublayers(norm: str) -> None:
-    encoder = EncoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, [], norm).double()
-    decoder = DecoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, [], norm).double()
-    for block, sublayers in ((encoder, 2), (decoder, 3)):
-        assert sum(isinstance(module, nn.LayerNorm) for module in block.modules()) == (0 if norm == "none" else sublayers)
-    x, memory = torch.randn(B, S, 21, dtype=torch.float64), torch.randn(B, 7, 21, dtype=torch.float64)
-    mask = torch.ones(S, S, dtype=torch.bool).tril()
-
-    def sublayer(block: Any, name: str, x: Tensor) -> Tensor:
-        h = block.before[name](x)
-        if name == "ff":
-            return block.after[name](block.ff(h))
-        attention, source = block.get_submodule(f"{name}_attention"), memory if name == "cross" else h
-        return block.after[name](attention(h, attention.project(source), None if name == "cross" else mask))
-
-    close(encoder(x, mask), sublayer(encoder, "ff", sublayer(encoder, "self", x)))
-    nothing, every = decoder.self_attention.project(x[:, :0]), torch.ones(S, 7, dtype=torch.bool)
-    actual, _ = decoder(x, nothing, decoder.cross_attention.project(memory), mask, every)
-    close(actual, sublayer(decoder, "ff", sublayer(decoder, "cross", sublayer(decoder, "self", x))))
 
 
 def test_removing_any_residual_changes_the_output(src: Tensor, tgt: Tensor) -> None:
@@ -280,5 +227,5 @@ def test_tied_embeddings_are_one_matrix(name: str, tied: bool, shared: bool, mat
     assert isinstance(model, Transformer | BiRNN)
     weights = [model.output.weight, model.tgt_embedding.weight, model.src_embedding.weight]
     assert len({weight.data_ptr() for weight in weights}) == matrices
-    others = sum(p.numel() for p in model.parameters() if all(p is not weight for weight in weights))
-    assert parameter_count(model) == others + matrices * model.output.weight.numel()
+    rest = sum(p.numel() for p in model.parameters() if all(p is not weight for weight in weights))
+    assert parameter_count(model) == rest + matrices * model.output.weight.numel()

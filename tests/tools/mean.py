@@ -3,14 +3,12 @@
 Shapes: B batch, S source length, T target length, D width.
 """
 
-from typing import Annotated
-
 import torch
-from annotated_types import doc
 from torch import Tensor, nn
 
-from entente.models.initialise import Seed, TokenId, VocabularySize, Width, initialise
-from entente.models.seq2seq import Seq2Seq, State, padding_mask
+from entente.models.initialise import initialise
+from entente.models.seq2seq import Seq2Seq, Sizes, State, padding_mask
+from entente.settings import MeanSettings  # type: ignore[attr-defined]  # test_new_model.py adds it to a copy
 
 MeanState = State[Tensor, Tensor]  # the state of the GRU (B, D), and the mean of the source embeddings (B, D)
 
@@ -18,22 +16,14 @@ MeanState = State[Tensor, Tensor]  # the state of the GRU (B, D), and the mean o
 class Mean(Seq2Seq):
     """A GRU decoder that reads only the mean of the source embeddings, and so ignores the order of the source words."""
 
-    def __init__(
-        self,
-        src_vocab: VocabularySize,
-        tgt_vocab: VocabularySize,
-        shared_vocab: bool,
-        pad_id: TokenId,
-        seed: Seed,
-        d_model: Annotated[Width, doc("width of every layer")] = 64,
-    ) -> None:
+    def __init__(self, sizes: Sizes, settings: MeanSettings) -> None:
         super().__init__()
-        self.pad_id = pad_id
-        self.src_embedding = nn.Embedding(src_vocab, d_model, padding_idx=pad_id)
-        self.tgt_embedding = nn.Embedding(tgt_vocab, d_model, padding_idx=pad_id)
+        self.pad_id, d_model = sizes.pad_id, settings.d_model
+        self.src_embedding = nn.Embedding(sizes.src_vocab, d_model, padding_idx=self.pad_id)
+        self.tgt_embedding = nn.Embedding(sizes.tgt_vocab, d_model, padding_idx=self.pad_id)
         self.cell = nn.GRUCell(2 * d_model, d_model)
-        self.output = nn.Linear(d_model, tgt_vocab, bias=False)
-        initialise(self, seed, embedding_std=0.1)
+        self.output = nn.Linear(d_model, sizes.tgt_vocab, bias=False)
+        initialise(self, sizes.seed, embedding_std=0.1)
 
     def encode(self, src: Tensor) -> MeanState:
         real = padding_mask(src, self.pad_id).unsqueeze(-1)  # (B, S, 1)

@@ -1,17 +1,21 @@
 """Provides random tensors, assertions and forward passes for tests that compare models in float64."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from conftest import LENGTHS, PAD, T
+from conftest import LENGTHS, PAD, T, small_settings
+from entente.checkpoint import sizes_of
+from entente.data.tokenizer import Vocabulary
 from entente.models.attention import AttentionWeights
+from entente.models.build import build
 from entente.models.seq2seq import Seq2Seq
 
+Layer = TypeVar("Layer", bound=nn.Module)
 B, S = len(LENGTHS), max(LENGTHS)
 REAL = torch.arange(S) < torch.tensor(LENGTHS)[:, None]  # (B, S): True at real source tokens, False at padding
 FUTURE = torch.ones(T, T, dtype=torch.bool).triu(1)  # (T, T): True where a key comes after its query
@@ -27,11 +31,13 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def disturb(module: nn.Module, scale: float = 0.3) -> None:
-    """Adds noise to every parameter, so that no bias is 0 and no gain is 1."""
+def small_layer(kind: Callable[[Any], Layer], **changes: Any) -> Layer:
+    """Returns a layer of the small Transformer, such as an EncoderBlock, with random weights, biases and gains."""
+    layer = kind(small_settings("transformer", **changes)).double().eval()
     with torch.no_grad():
-        for i, parameter in enumerate(module.parameters()):
-            parameter += scale * normal(*parameter.shape, seed=i)
+        for i, parameter in enumerate(layer.parameters()):
+            parameter.copy_(0.3 * normal(*parameter.shape, seed=i))
+    return layer
 
 
 def enlarge(model: nn.Module, std: float = 0.8) -> None:
@@ -42,12 +48,19 @@ def enlarge(model: nn.Module, std: float = 0.8) -> None:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
 
 
+def model_of(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
+    """Returns a small model of the pieces of a vocabulary, in float32 and evaluation mode, with weights that are not small."""
+    model = build(small_settings(name, **changes), sizes_of(vocabulary, seed=7)).eval()
+    enlarge(model)
+    return model
+
+
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Yields a dictionary from each AttentionWeights module's name to its outputs, one tensor per call in the `with` block."""
-    seen: dict[str, list[Tensor]] = {n: [] for n, m in model.named_modules() if isinstance(m, AttentionWeights)}
-    handles = [model.get_submodule(n).register_forward_hook(lambda _, __, w, n=n: seen[n].append(w)) for n in seen]
-    yield seen
+    outputs: dict[str, list[Tensor]] = {n: [] for n, m in model.named_modules() if isinstance(m, AttentionWeights)}
+    handles = [model.get_submodule(n).register_forward_hook(lambda _, __, w, n=n: outputs[n].append(w)) for n in outputs]
+    yield outputs
     for handle in handles:
         handle.remove()
 

@@ -103,12 +103,10 @@ def _is_picture(output: Path) -> bool:
 
 def _output(path: str) -> Path:
     """Returns `output` as a path, of a picture or of a folder. Raises InputError if its suffix is not that of a picture, unless
-    it is a folder, and if a picture's path is a folder or lies in a missing folder."""
+    it is a folder, and if a picture lies in a missing folder."""
     output = path_of(path)
     if output.suffix and not _is_picture(output) and not output.is_dir():
         raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
-    if _is_picture(output) and output.is_dir():
-        raise InputError(f"output={path}: this is a folder; give a file")
     if _is_picture(output) and not output.parent.is_dir():
         raise InputError(f"output={path}: there is no folder {output.parent}; create it, or give another")
     return output

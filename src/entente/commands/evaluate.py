@@ -19,10 +19,10 @@ from entente.commands.stored import search_and_engine, stored_corpus
 from entente.console import Task
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.batches import split_of
-from entente.data.corpora import Corpus
+from entente.data.corpora import Corpus, corpus_of
 from entente.data.files import read_parallel
 from entente.data.module import TranslationData
-from entente.data.pairs import Pair, Pairs
+from entente.data.pairs import Pair
 from entente.decoding.search import search_name
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
@@ -49,11 +49,11 @@ def main(settings: EvaluateSettings) -> None:
     batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
     data = TranslationData(corpus, run.vocabulary, batch)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
-    if output:
-        with writable(f"output={output}"):  # fails before decoding if the folder cannot be written to
-            output.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=output).close()
     with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
+        if output:
+            with writable(f"output={output}"):  # fails before decoding if the folder cannot be written to
+                output.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=output).close()
         evaluations, metrics, engine_entry = {}, {}, {"engine": engine.name} if engine else {}
         for split in splits:
             log.info("evaluating %s", split)
@@ -118,12 +118,8 @@ def _own_files(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[
                 tokenizer.refuse_too_long(sentence, f"{file}, line {number}")
             yield pair
 
-    pairs = Pairs(short_enough(), f"{src} and {tgt}")
     name = src.name if is_split(src.name) else "own"
-    if pairs.empty:
-        log.info("dropped %d pairs: empty", pairs.empty)
-    usable = pairs.dataset()
-    corpus = Corpus(train=usable, valid=usable, tests={name: usable})
+    corpus = corpus_of(short_enough(), name, f"{src} and {tgt}")
     if settings.alignments:
-        corpus.gold[name] = read_pharaoh(path_of(settings.alignments), usable["src"], usable["tgt"])
+        corpus.gold[name] = read_pharaoh(path_of(settings.alignments), corpus.valid["src"], corpus.valid["tgt"])
     return corpus, [name]

@@ -1,18 +1,19 @@
-"""Reads corpora, i.e. sentence pairs for training, validation and testing (data/sources.py finds their texts). A corpus that has
-been read is stored, so that the next run only opens its files: SPLIT.arrow, gold.json with the gold alignments of all splits,
-and corpus.json, which is written last."""
+"""Reads corpora, i.e. sentence pairs for training, validation and testing, from the texts that entente.data.sources finds.
+
+A corpus that has been read is stored in SPLIT.arrow and corpus.json, so that the next run only opens these files."""
 
 import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, compress
+from itertools import compress
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -21,16 +22,17 @@ from datasets.table import MemoryMappedTable
 from entente.console import Task
 from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
-from entente.data.pairs import Pair, Pairs, count_overlap, hold_out, match_key
+from entente.data.pairs import Pair, Pairs, hold_out, match_key
 from entente.data.sources import READERS, Sources
 from entente.errors import InputError
-from entente.files import write_json, write_text
-from entente.settings import DataSettings, GrammarSettings, SplitSettings
+from entente.files import readable, write_text
+from entente.settings import DataSettings, SplitSettings
+from entente.validation import flat
 
 log = logging.getLogger("entente")
 
-VERSION = 1  # of the stored corpora; raise it whenever the same settings and files would give other pairs
-SOURCE_KEYS = ("name", "root", "path", "subset", "train", "extra", "valid", "test", "tests")  # settings that select the text
+VERSION = 2  # of the stored corpora; raise it whenever the same settings and files would give other pairs
+SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,6 @@ class Corpus:
         return {"train": self.train, "valid": self.valid, **self.tests}
 
     def split(self, name: str) -> Dataset:
-        """Returns the split called `name`. Raises InputError if there is none."""
         if name not in self.splits:
             raise InputError(f"split={name}: this corpus has {', '.join(self.splits)}; choose one of these")
         return self.splits[name]
@@ -63,80 +64,88 @@ class Corpus:
 
 
 def read_corpus(settings: DataSettings, cache_dir: Path | None = None) -> Corpus:
-    """Reads the corpus that the settings select, or opens it if it is stored in `cache_dir`/corpus. Without a `cache_dir`, the
-    corpus is stored in temporary files without a name."""
+    """Reads the corpus that the settings select, or opens it if it is stored in `cache_dir`/corpus."""
     log.info("reading the corpus: %s", settings.name)
-    with Task("reading the corpus"):
-        sources = READERS[type(settings)](settings)
-        if not cache_dir:
-            with TemporaryDirectory(ignore_cleanup_errors=True) as name:
-                _store(settings, sources, Path(name))
-                return _open(Path(name))
-        texts = [(split, text.key, text.weight) for split, texts in sources.items() for text in texts]
-        limits = settings.model_dump(include={"name", "path", "max_words", "max_ratio", "split"})
-        folder = cache_dir / "corpus" / name_of(VERSION, texts, limits)
-        build_once(folder / "corpus.json", partial(_store, settings, sources, folder))
+    with Task("reading the corpus"), TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        sources = READERS[settings.name](settings)
+        states = []  # change if a file does
+        for path in (path for texts in sources.values() for text in texts for path in text.files):
+            with readable(path):
+                states.append((str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns))
+        name = name_of(VERSION, settings.model_dump(exclude={"tokenizer", "batch"}), states)
+        folder = (cache_dir or Path(scratch)) / "corpus" / name
+        build_once(folder / "corpus.json", partial(_store, settings, sources, folder, Path(scratch)))
         return _open(folder)
+
+
+def corpus_of(pairs: Iterable[Pair], name: str, where: str) -> Corpus:
+    """Returns a corpus for evaluation only, in which every split has the same pairs. name: that of the test set."""
+    read = [*pairs]
+    usable = [pair for pair in read if all(pair)]
+    _refuse_empty(len(usable), where)
+    if len(usable) < len(read):
+        log.info("dropped %d pairs: empty", len(read) - len(usable))
+    dataset = Dataset.from_dict(dict(zip(("src", "tgt"), zip(*usable, strict=True), strict=True)))
+    return Corpus(dataset, dataset, {name: dataset})
 
 
 def describe_sources(settings: DataSettings) -> str:
     """Returns the settings that select the corpus, on one line, or an empty string for the grammar."""
-    if isinstance(settings, GrammarSettings):
-        return ""
-    values = settings.model_dump(mode="json", include={*SOURCE_KEYS})
-    return ", ".join(f"data.{key}={value}" for name in SOURCE_KEYS for key, value in _flat(name, values.get(name)))
+    values = flat(settings.model_dump(mode="json", include=SOURCE_KEYS) if settings.name != "grammar" else {})
+    return ", ".join(f"data.{key}={value}" for key, value in values if value and not isinstance(value, Mapping))
 
 
-def _flat(key: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yields the dotted key and the value of each setting in a section, unless it is not set."""
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _flat(f"{key}.{name}", part)
-    elif value not in (None, ""):
-        yield key, value
-
-
-def _store(settings: DataSettings, sources: Sources, folder: Path) -> None:
+def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path) -> None:
     """Stores the corpus: drops unusable pairs, and holds some out if there is no validation set. Long and uneven pairs are
     dropped from train only, since a score must cover all sentences of its split. Extra texts do not affect which pairs are
     held out; their pairs that contain a held-out sentence are dropped."""
+    texts = [Pairs(text.pairs, scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
+    parts = {
+        name: Pairs(text.pairs, folder / f"{name}.arrow", text.where) for name, (text, *_) in sources.items() if name != "train"
+    }
+    read, dropped = Counter[str](), Counter[str]()
+    for name, part in [*(("train", text) for text in texts), *parts.items()]:
+        read[name] += part.read
+        dropped[f"{name}: empty"] += part.read - len(part)
+    masks, held_out = [np.ones(len(text), bool) for text in texts], set[str]()  # masks of the pairs that are not held out
+    if "valid" not in parts:
+        split: Any = getattr(settings, "split", None)  # all kinds of corpora without a validation set have it
+        rows = _held_out_rows(texts[0], split, with_test="test" not in parts)
+        log.info(
+            "%d pairs, split at random: %s", len(texts[0]), ", ".join(f"{name} {mask.sum()}" for name, mask in rows.items())
+        )
+        masks[0] = rows.pop("train")
+        for name, mask in rows.items():
+            parts[name] = Pairs(compress(texts[0], mask), folder / f"{name}.arrow", texts[0].where)
+            if len(texts) > 1:
+                held_out.update(match_key(side) for pair in parts[name] for side in pair)
     max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
-    train = sources.pop("train")
-    with TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        texts = [Pairs(text.pairs, Path(scratch, str(i)), text.where) for i, text in enumerate(train)]
-        parts = {name: Pairs(text.pairs, folder / f"{name}.arrow", text.where) for name, (text,) in sources.items()}
-        read = Counter({"train": sum(text.read for text in texts), **{name: part.read for name, part in parts.items()}})
-        stored = Counter({"train": sum(map(len, texts)), **{name: len(part) for name, part in parts.items()}})
-        dropped = Counter({f"{name}: empty": n for name, n in (read - stored).items()})
-        rows = [np.ones(len(text), bool) for text in texts]  # masks of the pairs to train on
-        evaluation, notes, held_out = {**parts}, [], set[str]()
-        if "valid" not in parts:
-            masks = _held_out_rows(texts[0], getattr(settings, "split", None), with_test="test" not in parts)
-            sizes = ", ".join(f"{name} {mask.sum()}" for name, mask in masks.items())
-            notes.append(f"{len(texts[0])} pairs, split at random: {sizes}")
-            rows[0] = masks.pop("train")
-            for name, mask in masks.items():
-                parts[name] = Pairs(compress(texts[0], mask), folder / f"{name}.arrow", texts[0].where)
-                if len(texts) > 1:
-                    held_out.update(match_key(side) for pair in parts[name] for side in pair)
-        for text, mask in zip(texts, rows, strict=True):
-            for row, pair in enumerate(text):
-                if mask[row] and (fault := _fault(pair, max_words, max_ratio, held_out)):
-                    mask[row] = False
+    sizes = []  # of each text in train
+
+    def usable() -> Iterator[Pair]:
+        for text, mask in zip(texts, masks, strict=True):
+            size = 0
+            for pair in compress(text, mask):
+                if fault := _fault(pair, max_words, max_ratio, held_out):
                     dropped[f"train: {fault}"] += 1
-            _refuse_empty(int(mask.sum()), text.where)
-        parts["train"] = Pairs(chain.from_iterable(map(compress, texts, rows)), folder / "train.arrow", "train")
+                else:
+                    size += 1
+                    yield pair
+            _refuse_empty(size, text.where)
+            sizes.append(size)
+
+    parts["train"] = Pairs(usable(), folder / "train.arrow", "train")
     for part in parts.values():
         _refuse_empty(len(part), part.where)
-    if settings.name != "grammar":  # its splits share no sentence
-        for name, overlap in count_overlap(parts["train"], evaluation).items():
-            notes.append(f"{name}: {overlap} of {len(parts[name])} pairs have a sentence that is also in train")
-    weights = [(int(mask.sum()), text.weight) for mask, text in zip(rows, train, strict=True)]
-    gold = {name: [links.to_lists() for links in text.gold] for name, (text,) in sources.items() if text.gold}
-    digests = {name: part.digest() for name, part in parts.items()}
-    content = {"digests": digests, "read": read, "dropped": dropped, "weights": weights, "notes": notes}
-    write_text(folder / "gold.json", json.dumps(gold))
-    write_json(folder / "corpus.json", content)
+    content = {
+        "digests": {name: part.digest for name, part in parts.items()},
+        "read": read,
+        "dropped": +dropped,
+        "weights": [text.weight for text in sources["train"]],
+        "sizes": sizes,
+        "gold": {name: [[*map(list, links)] for links in text.gold] for name, (text, *_) in sources.items() if text.gold},
+    }
+    write_text(folder / "corpus.json", json.dumps(content))
 
 
 def _held_out_rows(pairs: Pairs, split: SplitSettings, with_test: bool) -> dict[str, np.ndarray]:
@@ -170,20 +179,11 @@ def _refuse_empty(n: int, where: str) -> None:
 def _open(folder: Path) -> Corpus:
     """Opens a stored corpus. The fingerprint of each split is the digest of its text, so `datasets` need not compute one."""
     content = json.loads((folder / "corpus.json").read_bytes())
-    gold = json.loads((folder / "gold.json").read_bytes())
     splits = {
         name: Dataset(MemoryMappedTable.from_file(str(folder / f"{name}.arrow")), fingerprint=digest)
         for name, digest in content["digests"].items()
     }
-    for note in content["notes"]:
-        log.info("%s", note)
-    sizes, weights = np.array(content["weights"]).T
-    return Corpus(
-        splits.pop("train"),
-        splits.pop("valid"),
-        splits,
-        content["dropped"],
-        content["read"],
-        {name: [*map(Gold.from_lists, links)] for name, links in gold.items()},
-        np.repeat(weights.astype(np.int16), sizes) if weights.max() > 1 else None,
-    )
+    weights = np.repeat(np.array(content["weights"], np.int16), content["sizes"])
+    gold = {name: [*map(Gold.from_lists, links)] for name, links in content["gold"].items()}
+    train, valid = splits.pop("train"), splits.pop("valid")
+    return Corpus(train, valid, splits, content["dropped"], content["read"], gold, weights if weights.max() > 1 else None)

@@ -1,5 +1,6 @@
 """The LightningDataModule that encodes a corpus with a vocabulary and groups it into batches."""
 
+import logging
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,22 +13,14 @@ import torch
 from datasets import Dataset, concatenate_datasets
 
 from entente import distributed
-from entente.data.batches import (
-    Batch,
-    EvaluationBatches,
-    EvaluationSplit,
-    Rows,
-    TrainingBatches,
-    collate,
-    rows_within,
-    split_of,
-    to_device,
-)
+from entente.data.batches import Batch, EvaluationBatches, EvaluationSplit, Rows, TrainingBatches, collate, split_of, to_device
 from entente.data.cache import build_once, name_of
 from entente.data.corpora import Corpus
 from entente.data.tokenizer import BOS, Vocabulary, texts
 from entente.errors import InputError
 from entente.settings import BatchSettings, Grouping
+
+log = logging.getLogger("entente")
 
 
 class TranslationData(L.LightningDataModule):
@@ -67,8 +60,8 @@ class TranslationData(L.LightningDataModule):
     def check(self) -> None:
         """Raises InputError if all training pairs are too long, or if another split has no batch or contains a sentence that is
         too long."""
-        src, tgt = self.ids("train")
-        rows_within(np.maximum(src.lengths, tgt.lengths)[: self._own_pairs], self.settings.max_tokens)
+        if dropped := self.train_dataloader().dropped:
+            log.warning("%d training pairs with more than %d tokens were dropped", dropped, self.settings.max_tokens)
         for split in map(self.evaluation, ("valid", *self.corpus.tests)):
             if not len(split):
                 raise InputError(
@@ -89,22 +82,18 @@ class TranslationData(L.LightningDataModule):
         pairs, tokenizer = self.pairs(split), getattr(self.vocabulary, side)
 
         def encode() -> Rows:
-            blocks = map(getattr(self.vocabulary, f"encode_{side}"), texts(pairs, side))
-            return Rows(chain.from_iterable(blocks))
+            return Rows(chain.from_iterable(map(getattr(self.vocabulary, f"encode_{side}"), texts(pairs, side))))
 
         if split != "train" or not self._cache_dir:
             return encode()
-        dtype = np.min_scalar_type(len(tokenizer) - 1)  # uint16 for up to 65,536 pieces
         name = name_of(pairs._fingerprint, side, tokenizer.model, tokenizer.plain, sentencepiece.__version__)
-        path = self._cache_dir / "ids" / f"{name}.ids"
-        build_once(path, lambda: encode().write(path, dtype))
-        return Rows.open(path, len(pairs), dtype)
+        path = self._cache_dir / "ids" / f"{name}.npy"
+        build_once(path, lambda: encode().write(path, len(tokenizer)))
+        return Rows.open(path)
 
     def train_dataloader(self) -> TrainingBatches:
-        src, tgt = self.ids("train")
         return TrainingBatches(
-            src,
-            tgt,
+            *self.ids("train"),
             self.settings.max_tokens,
             self.seed,
             accumulate=self.trainer.accumulate_grad_batches if self.trainer else 1,
@@ -122,7 +111,7 @@ class TranslationData(L.LightningDataModule):
         """Returns a loader of one batch with a single pair. Lightning validates only if there is a batch, but a hook evaluates
         the whole split."""
         src, tgt = self.ids("valid")
-        return EvaluationBatches(Rows([src[0]]), Rows([tgt[0]]), 1)
+        return EvaluationBatches(Rows([src[0].tolist()]), Rows([tgt[0].tolist()]), 1)
 
     def evaluation(self, split: str) -> EvaluationSplit:
         """Returns a split and its batches. The name may end in "@" and a grouping (see EvaluationBatches), as in
@@ -144,7 +133,8 @@ class TranslationData(L.LightningDataModule):
 
     def unigram_nll(self) -> float:
         """Returns the validation loss, in nats per target token (with EOS), of an add-one-smoothed unigram model of train."""
-        pieces, rows = len(self.vocabulary.tgt), {"train": self._own_pairs, "valid": len(self.corpus.valid)}
-        train, valid = (self.ids(split)[1].counts(pieces, rows[split]) for split in rows)
-        train[BOS] = valid[BOS] = 0
-        return float(-(valid * np.log((train + 1) / (train + 1).sum())).sum() / valid.sum())
+        (_, train), (_, valid), pieces = self.ids("train"), self.ids("valid"), len(self.vocabulary.tgt)
+        counts = np.bincount(train.values[: train.ends[self._own_pairs - 1]], minlength=pieces)
+        of_valid = np.bincount(valid.values, minlength=pieces)
+        counts[BOS] = of_valid[BOS] = 0
+        return float(-(of_valid * np.log((counts + 1) / (counts + 1).sum())).sum() / of_valid.sum())

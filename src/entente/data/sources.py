@@ -1,36 +1,33 @@
 """Finds the texts of each kind of corpus. No text is read yet, except that files and data sets may be downloaded."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 from datasets import DownloadConfig, DownloadManager
 
 from entente.data.alignments import Gold
-from entente.data.cache import name_of
 from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair
-from entente.errors import InputError
-from entente.files import path_of, readable
+from entente.errors import InputError, reason
+from entente.files import path_of
 from entente.settings import FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
 
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 
 
-@dataclass(frozen=True)
-class Source:
-    """A text. where: names it in messages. key: changes if the text changes. pairs: can be iterated over only once. weight: how
-    many times an epoch contains each pair. gold: the word alignments of all pairs, if they are known."""
+class Source(NamedTuple):
+    """A text. where: names it in messages. pairs: can be iterated over only once. files: those that determine the pairs,
+    together with the settings. weight: how many times an epoch contains each pair. gold: the word alignments of all pairs, if
+    they are known."""
 
     where: str
-    key: object
     pairs: Iterable[Pair]
+    files: Sequence[Path] = ()
     weight: int = 1
     gold: Iterable[Gold] = ()
 
@@ -41,9 +38,7 @@ Sources = dict[str, list[Source]]  # the texts of each split; only train can hav
 def grammar(settings: GrammarSettings) -> Sources:
     """Returns pairs of the built-in French-English grammar, with gold alignments of all splits but train."""
     package = Path(str(find_spec("entente_grammar").origin)).parent  # type: ignore[union-attr]
-    rules = [path.read_bytes() for path in sorted((*package.glob("*.py"), *package.glob("words/*.tsv")))]
-
-    key = name_of(rules), settings.model_dump(exclude={"tokenizer", "batch"})
+    rules = sorted((*package.glob("*.py"), *package.glob("words/*.tsv")))
 
     @cache
     def derive() -> dict[str, Any]:
@@ -61,7 +56,7 @@ def grammar(settings: GrammarSettings) -> Sources:
             yield links if settings.src == "fr" else links.swap_sides()
 
     return {
-        split: [Source(f"data=grammar, {split}", key, pairs(split), gold=() if split == "train" else gold(split))]
+        split: [Source(f"data=grammar, {split}", pairs(split), rules, gold=() if split == "train" else gold(split))]
         for split in ("train", "valid", "test", "test_long", "test_compositional")
     }
 
@@ -69,20 +64,30 @@ def grammar(settings: GrammarSettings) -> Sources:
 def files(settings: FilesSettings) -> Sources:
     """Finds the user's UTF-8 files. Each set is either two parallel files (plain or gzip, one sentence per line, in the same
     order) or one file of pairs in a format that `read_pairs` supports. `test` may map names to sets."""
-    columns = Columns((settings.src, settings.tgt), settings.columns.src, settings.columns.tgt)
-    sets: dict[str, Any] = {**settings.test} if isinstance(settings.test, dict) else {"test": settings.test}
-    src, tgt = sets.pop("src", None), sets.pop("tgt", None)
-    test = {"test": TwoFiles(src=src, tgt=tgt)} if src and tgt else {}
-    texts = {"train": settings.train, "valid": settings.valid, **test, **sets}
-    sources = {name: [_source(settings.root, text, columns, settings.weight)] for name, text in texts.items() if text}
+    if not settings.train:
+        raise InputError("data.train is not set: give it as data.train=FILE")
+    usual = Columns((settings.src, settings.tgt), (settings.columns.src, settings.columns.tgt))
+
+    def source(text: TwoFiles | str, columns: Columns = usual, weight: int = settings.weight) -> Source:
+        names = [text] if isinstance(text, str) else [text.src, text.tgt]
+        paths = [path_of(settings.root or "") / path_of(name) for name in names]
+        pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], columns)
+        return Source(" and ".join(map(str, paths)), pairs, paths, weight)
+
+    tests: dict[str, Any] = {**settings.test} if isinstance(settings.test, dict) else {"test": settings.test}
+    if src := tests.pop("src", None):
+        tests = {"test": TwoFiles(src=src, tgt=tests.pop("tgt")), **tests}
+    sources = {
+        name: [source(text)] for name, text in {"train": settings.train, "valid": settings.valid, **tests}.items() if text
+    }
     for name, extra in (settings.extra or {}).items():
         if isinstance(extra, str):
-            sources["train"].append(_source(settings.root, extra, columns))
+            sources["train"].append(source(extra, weight=1))
         else:
             text = extra.file or TwoFiles(src=str(extra.src), tgt=str(extra.tgt))
             selected = extra.columns or settings.columns
-            places = Columns(columns.languages, selected.src, selected.tgt, f"+data.extra.{name}.columns")
-            sources["train"].append(_source(settings.root, text, places, extra.weight))
+            columns = Columns(usual.languages, (selected.src, selected.tgt), f"+data.extra.{name}.columns")
+            sources["train"].append(source(text, columns, extra.weight))
     return sources
 
 
@@ -93,61 +98,40 @@ def multi30k(settings: Multi30kSettings) -> Sources:
     sources = {}
     for name, stem in {"train": "train", "valid": "val", **{test: test for test in settings.tests}}.items():
         src, tgt = (_fetch(f"{folder}/{stem}.{language}.gz") for language in (settings.src, settings.tgt))
-        sources[name] = [Source(f"{folder}/{stem}", _state(src, tgt), read_parallel(src, tgt))]
+        sources[name] = [Source(f"{folder}/{stem}", read_parallel(src, tgt), [src, tgt])]
     return sources
 
 
 def opus_books(settings: OpusBooksSettings) -> Sources:
     """Finds a translation data set that has only a training split. `path` is a name on the Hugging Face hub, a Parquet file, or
-    a folder that contains Parquet files, itself or in its subfolder `subset`."""
-    path, subset = path_of(settings.path), settings.subset
-    columns = Columns((settings.src, settings.tgt), setting="")
+    a folder of Parquet files."""
+    path, columns = path_of(settings.path), Columns((settings.src, settings.tgt), setting="")
     if not path.exists():
-        return {"train": [Source(settings.path, (subset, columns), _read_hub(settings.path, subset, columns))]}
-    folder = path / subset if subset and (path / subset).is_dir() else path
-    parts = [path] if path.is_file() else sorted(folder.glob("*.parquet"))
+        return {"train": [Source(settings.path, _read_hub(settings.path, settings.subset, columns))]}
+    parts = [path] if path.is_file() else sorted(path.glob("*.parquet"))
     if not parts:
-        raise InputError(f"data.path={settings.path}: there is no Parquet file in {folder}")
-    pairs = chain.from_iterable(read_pairs(part, columns) for part in parts)
-    return {"train": [Source(settings.path, (_state(*parts), columns), pairs)]}
+        raise InputError(f"data.path={settings.path}: there is no Parquet file in this folder")
+    return {"train": [Source(settings.path, chain.from_iterable(read_pairs(part, columns) for part in parts), parts)]}
 
 
-READERS: dict[type, Callable[[Any], Sources]] = {
-    GrammarSettings: grammar,
-    FilesSettings: files,
-    Multi30kSettings: multi30k,
-    OpusBooksSettings: opus_books,
+READERS: dict[str, Callable[[Any], Sources]] = {
+    "grammar": grammar,
+    "files": files,
+    "multi30k": multi30k,
+    "opus_books": opus_books,
 }
-
-
-def _source(root: str | None, text: TwoFiles | str, columns: Columns, weight: int = 1) -> Source:
-    """Returns the text in one file of pairs or in two parallel files."""
-    names = [text] if isinstance(text, str) else [text.src, text.tgt]
-    paths = [path_of(root or "") / path_of(name) for name in names]
-    state = _state(*paths)
-    pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], columns)
-    return Source(" and ".join(map(str, paths)), (state, columns), pairs, weight)
-
-
-def _state(*paths: Path) -> list[tuple[str, int, int]]:
-    """Returns the absolute path, the size and the time of the last change of files. These change if their content does."""
-    states = []
-    for path in paths:
-        with readable(path):
-            states.append((str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns))
-    return states
 
 
 def _folder(root: str, file: str) -> str:
     """Returns the folder that contains Multi30k's `file`: `root` itself, or its subfolder data/task1/raw."""
-    reason = ""
+    problem = ""
     for folder in (root.rstrip("/"), f"{root.rstrip('/')}/{MULTI30K}"):
         try:
-            if os.path.isfile(_fetch(f"{folder}/{file}")):  # Path.is_file may raise PermissionError
+            if _fetch(f"{folder}/{file}").is_file():
                 return folder
         except InputError as error:
-            reason = f" ({error})"
-    raise InputError(f"data.root={root}: there is no {file} in it or its subfolder {MULTI30K}{reason}")
+            problem = f" ({error})"
+    raise InputError(f"data.root={root}: there is no {file} in it or its subfolder {MULTI30K}{problem}")
 
 
 def _fetch(address: str) -> Path:
@@ -159,7 +143,7 @@ def _fetch(address: str) -> Path:
     try:
         return Path(DownloadManager(download_config=config).download(address))
     except Exception as error:  # the network, the server and the HTTP client raise errors of many types
-        raise InputError(f"{address}: cannot be fetched ({_one_line(error.__cause__ or error)})") from None
+        raise InputError(f"{address}: cannot be fetched ({reason(error.__cause__ or error)})") from None
 
 
 def _read_hub(path: str, subset: str | None, columns: Columns) -> Iterator[Pair]:
@@ -168,9 +152,5 @@ def _read_hub(path: str, subset: str | None, columns: Columns) -> Iterator[Pair]
         items = datasets.load_dataset(path, subset, split="train")
     except Exception as error:  # the network, the hub and the loader raise errors of many types
         message = f"data.path={path} data.subset={subset}: neither a local path nor available from the hub"
-        raise InputError(f"{message} ({_one_line(error)})") from None
+        raise InputError(f"{message} ({reason(error)})") from None
     yield from pairs_of(path, rows_of(items), columns)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -8,6 +8,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
 from importlib import import_module
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def refuse_other_models(settings: ModelSettings) -> None:
     unsupported = ["name"]
     if isinstance(settings, TransformerSettings):
         usual, values = TransformerSettings(), settings.model_dump()
-        supported = {"norm": ["pre", "post", "rms"], "d_k": [None, settings.d_model // settings.n_heads]}
+        supported: dict[str, list[Any]] = {"norm": ["pre", "post", "rms"], "d_k": [None, settings.d_model // settings.n_heads]}
+        supported |= {name: [*permutations(getattr(usual, name))] for name in ("residual", "sublayers", "projections")}
         unsupported = [
             name
             for name, value in values.items()

@@ -57,7 +57,7 @@ def matrices(model: nn.Module) -> dict[int, list[nn.Parameter]]:
     groups: dict[int, list[nn.Parameter]] = defaultdict(list)
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and name != "output":
-            groups[1].append(module.weight)
+            groups[1] += [parameter for parameter in module.parameters() if parameter.dim() == 2]
         elif isinstance(module, BilinearScore):
             groups[len(module.weight)].append(module.weight)
         elif type(module) in GATES:

@@ -144,12 +144,10 @@ def check_resumable(run: RunDirectory, translator: Translator, trainer: L.Traine
 
 
 @contextmanager
-def open_run(
-    run: RunDirectory | None, settings: RunSettings, translator: Translator, trainer: L.Trainer
-) -> Iterator[RunDirectory]:
+def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Trainer) -> Iterator[RunDirectory]:
     """Locks the run, or a new one, and gives the trainer its logger and checkpoints. In the context, messages go to train.log
     too, and a signal or a failed write becomes an error that says how to resume the run."""
-    step = check_resumable(run, translator, trainer) if run else 0
+    settings, step = translator.settings, check_resumable(run, translator, trainer) if run else 0
     run = run or distributed.share(lambda: new_run(settings))
     advice = f"resume it with: entente train resume={shlex.quote(str(run.path))}"
     saving = Checkpoints(run.checkpoints, settings.checkpoint)

@@ -42,30 +42,31 @@ class AtomicCheckpoints(TorchCheckpointIO):
         checkpoint.write(checkpoint_, Path(path))
 
 
-def build_trainer(settings: RunSettings, translator: Translator, data: TranslationData) -> L.Trainer:
+def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
     """Returns a Trainer that counts steps, not epochs. `open_run` gives it a logger and checkpoints to resume from. Raises
     InputError if Lightning refuses the accelerator, devices, strategy or precision on this machine."""
-    chosen, strategy = settings.trainer, settings.trainer.strategy
+    settings = translator.settings.trainer
+    strategy = settings.strategy
     uses_ddp = strategy == "ddp" or (strategy == "auto" and distributed.world_size() > 1)
     if uses_ddp and has_unused_parameters(translator, data.sample(1)):
         strategy = "ddp_find_unused_parameters_true"  # slower
-    with refused(chosen, "accelerator", "devices", "strategy", "precision"):
+    with refused(settings, "accelerator", "devices", "strategy", "precision"):
         trainer = L.Trainer(
-            accelerator=chosen.accelerator,
-            devices=chosen.devices,
-            num_nodes=chosen.num_nodes,
+            accelerator=settings.accelerator,
+            devices=settings.devices,
+            num_nodes=settings.num_nodes,
             strategy=strategy,
-            precision=chosen.precision,  # type: ignore[arg-type]
-            max_steps=chosen.max_steps,
-            val_check_interval=chosen.validate_every * chosen.accumulate,
+            precision=settings.precision,  # type: ignore[arg-type]
+            max_steps=settings.max_steps,
+            val_check_interval=settings.validate_every * settings.accumulate,
             check_val_every_n_epoch=None,
-            gradient_clip_val=chosen.gradient_clip or None,
-            accumulate_grad_batches=chosen.accumulate,
+            gradient_clip_val=settings.gradient_clip or None,
+            accumulate_grad_batches=settings.accumulate,
             num_sanity_val_steps=0,
             log_every_n_steps=1,  # the LightningModule decides which steps it logs
             logger=False,
             plugins=[AtomicCheckpoints()],
-            callbacks=callbacks(settings),
+            callbacks=callbacks(translator.settings),
             enable_progress_bar=False,
             enable_model_summary=False,
         )

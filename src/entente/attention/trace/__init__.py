@@ -248,19 +248,11 @@ def trace(
     inside = tuple(f"{part}." for part in (path, *around))
     calls = capture(model, src, tgt, lambda place, module: f"{place}.".startswith(inside), operations=True)
     view = View(calls, path, queries, keys, head - 1, step - 1, columns)
-    text = ENVIRONMENT.get_template("birnn.j2" if kind == "alignment" else "transformer.j2").render(
-        model=model,
-        attention=view.call().module,
-        around=[calls[part][0] for part in around if part in calls],
-        view=view,
-        label=labels[0],
-        kind=kind,
-        title=KIND_NAMES[kind].capitalize(),
-        layer=layer,
-        B=len(keys),
-        T=view.scores.size(-2),
-        S=view.scores.size(-1),
-    )
+    template = ENVIRONMENT.get_template("birnn.j2" if kind == "alignment" else "transformer.j2")
+    names = {"label": labels[0], "kind": kind, "title": KIND_NAMES[kind].capitalize(), "layer": layer}
+    sizes = {"B": len(keys), "T": view.scores.size(-2), "S": view.scores.size(-1)}
+    modules = {"model": model, "attention": view.call().module, "around": [calls[part][0] for part in around if part in calls]}
+    text = template.render(view=view, **names, **sizes, **modules)
     paragraphs = re.split(r"\n\s*\n", text.strip())
     lines = "\n\n".join(part if part.startswith("|") else " ".join(part.split()) for part in paragraphs)
     steps = count(1)
@@ -268,9 +260,9 @@ def trace(
 
 
 def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
-    """Returns traces of an untrained model on two sentences, padded to 3 source and 5 target tokens. The model is small
-    enough to follow by hand: its width is 4, and its parameters are random with one decimal. If `kind` is None, all kinds
-    are traced, and prose that several traces share appears only in the first. choice: layer, head, step, columns of `trace`."""
+    """Returns traces of an untrained model on two sentences. The model is small enough to follow by hand: its width is 4, and
+    its parameters are random with one decimal. If `kind` is None, all kinds are traced, and prose that several traces share
+    appears only in the first. choice: layer, head, step and columns of `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
