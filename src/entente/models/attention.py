@@ -2,13 +2,12 @@
 
 A *score* compares queries with keys, `AttentionWeights` turns scores into a distribution over the keys, and the output is the
 weighted mean of the values. These steps are equation 1 of Vaswani et al. 2017, which has no parameters: the learned projections
-W_q, W_k, W_v and W_o belong to the surrounding layer (section 3.2.2). The Transformer's layer is `MultiHeadAttention`, which
-contains a DotProductScore, BilinearScore, CosineScore or AdditiveScore. A recurrent decoder's layer is a DotProductAttention,
-BilinearAttention or AdditiveAttention. Both kinds of layer compute all but additive scores with `dot_product_scores`.
+W_q, W_k, W_v and W_o belong to the surrounding layer, `MultiHeadAttention` (section 3.2.2). A recurrent decoder's layer is a
+`RecurrentAttention`.
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
-input, and cross-attention projects the encoder's output. The decoder's cache is the `kv` of the target tokens read so far.
-A mask is boolean, True where a query may attend to a key, and broadcasts to the shape of the scores.
+input, and cross-attention projects the encoder's output. A mask is boolean, True where a query may attend to a key, and
+broadcasts to the shape of the scores.
 
 Shapes: B batch, H heads, T queries, S keys, D model width, K key width of one head. In a recurrent decoder: Q query width,
 M source width, A width of the additive score.
@@ -106,8 +105,8 @@ class AdditiveScore(nn.Module):
 
 class AttentionWeights(nn.Module):
     """Masked softmax, from scores (..., T, S) to weights (..., T, S). By default each query's weights sum to 1, and a
-    masked score becomes -inf, so its weight is exactly 0. Callers ensure that every query sees a key: no sentence is empty, and
-    a token sees itself. To record attention, use a forward hook on this module: its output is the weights before dropout.
+    masked score becomes -inf, so its weight is exactly 0. Every query sees a key: no sentence is empty, and a token sees
+    itself. To record attention, use a forward hook on this module: its output is the weights before dropout.
 
     softmax: the axis to normalise over. Axes other than `keys` are deliberate mistakes, for ablations. Along these axes the
     mask may hide all scores, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: the
@@ -170,7 +169,7 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, settings: TransformerSettings, rotary: bool = False) -> None:
         super().__init__()
         d_model, n_heads = settings.d_model, settings.n_heads
-        self.n_heads, self.rotary = n_heads, rotary
+        self.settings, self.n_heads, self.rotary = settings, n_heads, rotary
         self.d_k = width = d_model // n_heads if settings.d_k is None else settings.d_k  # K
         self.query, self.key, self.value = (  # W_q, W_k, W_v
             nn.Linear(d_model, n_heads * width) if name in settings.projections else nn.Identity()
@@ -236,13 +235,12 @@ class RecurrentAttention(nn.Module):
 
 
 class AdditiveAttention(RecurrentAttention):
-    """Additive attention, e_ij = v^T tanh(W q_i + U k_j) (Bahdanau et al. 2015, sections 3.1 and A.1.2). Queries and keys may
-    have different widths, unlike in a dot product."""
+    """Additive attention, e_ij = v^T tanh(W q_i + U k_j) (Bahdanau et al. 2015, sections 3.1 and A.1.2)."""
 
     def __init__(self, query_size: int, source_size: int, d_attention: int, softmax: SoftmaxOver) -> None:
         super().__init__(softmax)
         self.query = nn.Linear(query_size, d_attention, bias=False)  # W_a of the paper
-        self.key: nn.Linear = nn.Linear(source_size, d_attention, bias=False)  # U_a of the paper
+        self.key = nn.Linear(source_size, d_attention, bias=False)  # U_a of the paper
         self.score = nn.Linear(d_attention, 1, bias=False)  # v_a of the paper
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
