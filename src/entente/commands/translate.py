@@ -50,12 +50,11 @@ def main(settings: TranslateSettings) -> None:
             total = f" of {sum(1 for _ in _read(settings.input, run.vocabulary.src)):,}"
     else:
         total = ""
-    lines = _read(settings.input, run.vocabulary.src)
     output = open_atomic(path_of(settings.output)) if settings.output else nullcontext()
     with writable(f"output={settings.output}"), output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         first = 1  # number of the first line of the chunk
-        while chunk := list(islice(lines, CHUNK)):
+        for chunk in _chunks(_read(settings.input, run.vocabulary.src)):
             with Task(f"translating lines {first:,} to {first + len(chunk) - 1:,}{total}"):
                 translations = engine(chunk)
             for number, n_best in enumerate(translations, start=first):
@@ -95,6 +94,20 @@ def _read(path: str | None, tokenizer: Tokenizer) -> Iterator[str]:
     for number, line in enumerate(read_lines(path_of(path) if path else None), start=1):
         tokenizer.refuse_too_long(line, f"{path or 'standard input'}, line {number}")
         yield line
+
+
+def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Yields CHUNK lines at a time. If reading a line raises InputError, yields the preceding lines before raising it."""
+    while True:
+        chunk: list[str] = []
+        try:
+            chunk.extend(islice(lines, CHUNK))
+        except InputError:
+            yield chunk
+            raise
+        if not chunk:
+            return
+        yield chunk
 
 
 def standard_output() -> TextIO:

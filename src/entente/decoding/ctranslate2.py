@@ -32,7 +32,7 @@ ANY_VALUE |= {"tied", "positions", "activation", "zero_init"}
 
 
 def import_ctranslate2() -> Any:
-    """Returns the module ctranslate2, an optional dependency. Raises InputError if it cannot be imported."""
+    """Returns the module ctranslate2, an optional dependency."""
     try:
         return import_module("ctranslate2")
     except ImportError as error:
@@ -59,8 +59,8 @@ def refuse_other_models(settings: ModelSettings) -> None:
 def write_ctranslate2(run: checkpoint.TrainedRun, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
     """Writes a checkpoint as a CTranslate2 model. Its vocabularies are the SentencePiece pieces, and every source must end with
     </s>. quantization: None keeps float32; "int8" stores weight matrices in 8 bits, with one scale per row. positions: the
-    maximum number of tokens in a source or a translation, for which position encodings are stored. Raises InputError if
-    CTranslate2 does not support the model or is not installed."""
+    maximum number of tokens in a source or a translation. Raises InputError if CTranslate2 lacks the model or is not
+    installed."""
     refuse_other_models(run.settings.model)
     model = run.model
     assert isinstance(model, Transformer)
@@ -114,7 +114,7 @@ def _to_numpy(tensor: Any) -> np.ndarray:
 
 
 def _linear(spec: Any, layers: Iterable[Any], rows: slice = slice(None)) -> None:
-    """Combines linear layers with the same input into one layer of the spec. rows: which rows of the joined weights to keep."""
+    """Combines linear layers with the same input into one layer of the spec. rows: which rows of the weights to keep."""
     spec.weight = np.concatenate([_to_numpy(layer.weight) for layer in layers])[rows]
     spec.bias = np.concatenate([_to_numpy(layer.bias) for layer in layers])[rows]
 
@@ -136,16 +136,11 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 
 
 class CTranslate2:
-    """Translates on the CPU, and can be used in place of `translate`. It has `torch.get_num_threads()` single-threaded workers.
-
-    Greedy search in float32 gives the same translations as `translate`, unless two tokens are equally likely within float32
-    accuracy. int8 rounds weights and activations, which changes some translations.
-
-    Beam search of width K stops later than `search`, once 2 K hypotheses have ended. CTranslate2 does not support our length
-    penalty, so it returns the 2 K most likely hypotheses, which this class ranks as `search` does. The best may therefore be
-    another than that of `search`, and lower ranks differ more often.
-
-    Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
+    """Translates on the CPU with `torch.get_num_threads()` single-threaded workers, and can be used in place of `translate`.
+    Greedy search in float32 gives the same translations, unless two tokens are equally likely within float32 accuracy. Beam
+    search of width K stops later than `search`, once 2 K hypotheses have ended, which this class ranks with our length penalty,
+    so that its translations may differ. Raises InputError if CTranslate2 does not support the model or the beam, or is not
+    installed."""
 
     def __init__(self, run: checkpoint.TrainedRun, settings: SearchSettings, quantization: str | None = None) -> None:
         if settings.beam > (widest := len(run.vocabulary.tgt) // 2):
@@ -162,7 +157,7 @@ class CTranslate2:
         self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # compute_type depends on the CPU
 
     def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
-        """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation."""
+        """Returns the n best hypotheses of each sentence, in input order."""
         by_length: dict[int, dict[int, list[str]]] = defaultdict(dict)  # since each call has one length limit
         for i, ids in zip(*encode_nonempty(sentences, self._vocabulary), strict=True):
             by_length[len(ids)][i] = [self._pieces[j] for j in ids]

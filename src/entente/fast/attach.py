@@ -57,9 +57,9 @@ def is_standard(layer: MultiHeadAttention) -> bool:
 
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
-    """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be
-    the largest tensor in training. The forward pass also computes the gradients of each block; the backward pass only scales
-    them. Products use autocast's dtype; softmax and losses use at least float32."""
+    """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
+    largest tensor in training. The forward pass also computes the gradients; the backward pass only scales them. Products use
+    autocast's dtype; softmax and losses use at least float32."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
     if not torch.is_grad_enabled():  # in evaluation, where autocast should not round the losses
@@ -138,7 +138,7 @@ REPLACEMENTS: list[tuple[type[nn.Module], str, Any]] = [  # class, method name, 
 
 
 def attach(model: Model) -> Model:
-    """Replaces each method that has an equivalent fast implementation, and returns the model. A second call has no effect."""
+    """Replaces each method that has an equivalent fast implementation, and returns the model."""
     for module in model.modules():
         for kind, method, function in REPLACEMENTS:
             if isinstance(module, kind) and (not isinstance(module, MultiHeadAttention) or is_standard(module)):

@@ -18,8 +18,7 @@ STEP_DEVICES = {"cpu"}  # device types on which a loop of our own encodes faster
 
 
 def gru_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
-    """Returns the next state of torch's GRUCell, given the products (..., 3 D) of its weights with the input and the state. The
-    reset gate multiplies the state's product, not the state itself."""
+    """Returns the next state of torch's GRUCell, given the products (..., 3 D) of its weights with the input and the state."""
     (hidden,) = state
     input_r, input_z, input_n = input_gates.chunk(3, dim=-1)
     hidden_r, hidden_z, hidden_n = hidden_gates.chunk(3, dim=-1)
@@ -61,9 +60,8 @@ def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def read_aligned(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Implements BiRNN.read with torch's network on sentences that are not packed, because packing needs the lengths on the
-    CPU. Each direction must read the padding last, so the forward direction is taken from the sentences as they are, and the
-    backward direction from a copy with the padding moved to the front."""
+    """Implements BiRNN.read with torch's network without packing, which needs the lengths on the CPU. Each direction must read
+    the padding last, so the backward direction is taken from a copy with the padding moved to the front."""
     lengths = mask.sum(1)[:, None, None]  # (B, 1, 1)
     place = torch.arange(mask.size(1), device=mask.device).unsqueeze(-1)  # (S, 1)
 

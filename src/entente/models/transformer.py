@@ -38,7 +38,7 @@ LEARNED_POSITIONS = 512  # number of learned positions; all later positions shar
 
 
 def norm_before(norm: Norm, d_model: int) -> nn.Module:
-    """Returns the norm to apply before each sublayer and after the last block. For `post` and `none`, it is the identity."""
+    """Returns the norm before each sublayer and after the last block, for `post` and `none` the identity."""
     if norm == "pre":
         return nn.LayerNorm(d_model)
     return nn.RMSNorm(d_model, eps=NORM_EPSILON) if norm == "rms" else nn.Identity()
@@ -46,7 +46,7 @@ def norm_before(norm: Norm, d_model: int) -> nn.Module:
 
 class SwiGLU(nn.Module):
     """Returns (..., F), the first half of x (..., 2 F) times the SiLU of the second half (Shazeer 2020, equation 6). One linear
-    layer computes both halves. Muon treats its weight as one matrix, as published recipes do."""
+    layer computes both halves, so Muon treats its weight as one matrix, as published recipes do."""
 
     def forward(self, x: Tensor) -> Tensor:
         linear, gate = x.chunk(2, dim=-1)
@@ -103,8 +103,7 @@ class DecoderBlock(Block):
     names = ("self", "cross", "ff")
 
     def project(self, memory: Tensor) -> KV:
-        """Returns the keys and values (B, H, S, K) of memory (B, S, D). Without cross-attention, returns empty tensors
-        (B, 0, D), so that `select` still has B rows to index."""
+        """Returns the keys and values (B, H, S, K) of memory (B, S, D); without cross-attention, empty tensors with B rows."""
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
@@ -126,8 +125,7 @@ TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
-    """Returns the sines and cosines (length, D) of the angles of positions start .. start + length - 1, in the dtype of `like`
-    (section 3.5)."""
+    """Returns the sines and cosines (length, D) of the angles of positions start .. start + length - 1 (section 3.5)."""
     angle = angles(start, length, d_model, like)  # (length, D / 2)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)  # drops a cosine if D is odd
 
@@ -135,10 +133,10 @@ def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
 class Transformer(Seq2Seq):
     """Encoder-decoder Transformer. In `residual` and `sublayers`, `self` means encoder and decoder self-attention. norm: `pre`
     is before each sublayer (Xiong et al. 2020), `post` after each residual connection (Vaswani et al. 2017), and `rms` is
-    RMSNorm before each sublayer (Zhang & Sennrich 2019). activation: ReLU (Vaswani et al. 2017, section 3.3), or SwiGLU
-    (Shazeer 2020). zero_init: at first, sublayers return 0 and pre-norm blocks are the identity (Goyal et al. 2017, section
-    5.1). tied: see Press & Wolf 2017. positions: `sinusoidal` and `learned` are added to the embeddings (Vaswani et al. 2017,
-    section 3.5); `rotary` rotates the queries and keys of self-attention (Su et al. 2021)."""
+    RMSNorm before each sublayer (Zhang & Sennrich 2019). zero_init: at first, sublayers return 0 and pre-norm blocks are the
+    identity (Goyal et al. 2017, section 5.1). tied: see Press & Wolf 2017. positions: `sinusoidal` and `learned` are added to
+    the embeddings (Vaswani et al. 2017, section 3.5); `rotary` rotates the queries and keys of self-attention (Su et al.
+    2021)."""
 
     def __init__(self, sizes: Sizes, settings: TransformerSettings) -> None:
         super().__init__()
