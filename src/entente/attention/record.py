@@ -35,7 +35,7 @@ EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros gives no NaN
 
 
 class Operation(NamedTuple):
-    """One call of a torch function or operator. Its name has no leading or trailing underscores: "matmul", not "__matmul__"."""
+    """One call of a torch function or operator, named without underscores at its ends: "matmul", not "__matmul__"."""
 
     name: str
     inputs: tuple[Any, ...]
@@ -67,7 +67,7 @@ class _Operations(TorchFunctionMode):
 
 @contextmanager
 def observing(model: Seq2Seq) -> Iterator[torch.device]:
-    """Yields the model's device. Inside the context, the model is in evaluation mode, without gradients and autocast."""
+    """Yields the model's device, with the model in evaluation mode, without gradients and autocast inside the context."""
     device = model.output.weight.device
     # In a training step, autocast would cache the weights that it casts here, without gradients, and reuse them for the loss.
     with evaluating(model), torch.no_grad(), torch.autocast(device.type, enabled=False):
@@ -78,8 +78,8 @@ def capture(
     model: Seq2Seq, src: Tensor, tgt: Tensor, is_wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
     """Runs the model on src (B, S) and the decoder input tgt (B, T). Returns the calls of each module for which
-    `is_wanted(path, module)` is true, by path; a recurrent decoder calls its attention once per step. operations: whether to
-    record the torch functions that the modules call. Raises RuntimeError if such a module was not called."""
+    `is_wanted(path, module)` is true, by path. operations: whether to record the torch functions that the modules call. Raises
+    RuntimeError if such a module was not called."""
     calls: dict[str, list[Call]] = {path: [] for path, module in model.named_modules() if is_wanted(path, module)}
     running: list[list[Operation]] = []  # one list per captured module being called, innermost last
     with ExitStack() as stack:
@@ -101,11 +101,9 @@ def capture(
 
 
 class AttentionMap(NamedTuple):
-    """The weights of one kind of attention for one sentence, without padding. Rows are queries and columns are keys.
-
-    In the decoder, each row is labelled with the piece that its step *produces*: y1 .. yn, </s>. The columns of its
-    self-attention are the pieces *read*: <s>, y1 .. yn. All other rows and columns are the pieces of the source, </s> included.
-    """
+    """The weights of one kind of attention for one sentence, without padding. Rows are queries and columns are keys. In the
+    decoder, rows are labelled with the piece that their step *produces* (y1 .. yn, </s>), and the columns of self-attention
+    with the pieces *read* (<s>, y1 .. yn). All other labels are the pieces of the source, </s> included."""
 
     kind: str
     weights: Tensor  # (L, H, rows, columns), float32 on the CPU
@@ -116,15 +114,15 @@ class AttentionMap(NamedTuple):
 
 
 def has_attention(model: nn.Module) -> bool:
-    """Returns whether a model has attention. A BiRNN that encodes the source as one vector (score: none) has none."""
+    """Returns whether a model has attention. A BiRNN with score=none has none."""
     return any(isinstance(module, AttentionWeights) for module in model.modules())
 
 
 def read_sentence(
     model: Seq2Seq, vocabulary: Vocabulary, source: str, target: str | None, settings: SearchSettings
 ) -> tuple[list[int], list[int]]:
-    """Returns the source ids with EOS, and the target ids without BOS and EOS. If `target` is None, the model's own translation
-    is used. Raises InputError if the source is empty, or if the source or the target is too long."""
+    """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the model's own translation.
+    Raises InputError if the source is empty, or if the source or the target is too long."""
     source = clean(source)
     if not source:
         raise InputError("sentence is empty: give one as sentence='...'")
@@ -171,7 +169,7 @@ def record_batch(
 
 def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
     """Returns the entropy of each row (..., S), divided by that of a uniform row over its allowed keys; 0 for a row with fewer
-    than two allowed keys. Rows that do not sum to 1, as in some ablations, are normalised first."""
+    than two. Rows are normalised first, since in some ablations they do not sum to 1."""
     p = weights / weights.sum(-1, keepdim=True).clamp(min=EPSILON)
     return -torch.xlogy(p, p).sum(-1) / allowed.sum(-1).clamp(min=2).log()
 
