@@ -67,7 +67,7 @@ def draw_pair(
 
 
 def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
-    """Returns the title of a panel: the map's name, and the layer and the head, counted from 1, if the map has several."""
+    """Returns the title of a panel, with the layer and the head, counted from 1, if the map has several."""
     n_layers, n_heads = map.weights.shape[:2]
     which = f"mean of {n_heads} heads" if head is None else f"head {head + 1}"
     words = (name, f"layer {layer + 1}" if n_layers > 1 else "", which if n_heads > 1 else "")

@@ -147,18 +147,19 @@ def measure_split(
     """Measures a split, with occlusion on its first `occluded` pairs. valid: measurements whose best heads are used, not this
     split's."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
-    if valid:
-        best, best_head, on = valid.best, valid.best_head, "valid"
-    else:
-        best, best_head, on = alignments.best(), alignments.best(means=False), "these sentences themselves"
+    best, best_head = (valid.best, valid.best_head) if valid else (alignments.best(), alignments.best(means=False))
     report: dict[str, Any] = {}
     for kind, of_kind in numbers.items():
         of_heads = {name: values.tolist() for name, values in of_kind._asdict().items()}
         report[kind] = {**of_heads, "near_uniform": of_kind.near_uniform()}
     if alignments.gold:
         rows = {head: head.report() | alignments.agreement(head)._asdict() for head in alignments.heads()}
-        named = {"best": rows[best] | {"chosen_on": on}, "best_head": rows[best_head]}
-        report["word_alignment"] = {"oracle": alignments.oracle()._asdict(), **named, "heads": [*rows.values()]}
+        report["word_alignment"] = {
+            "oracle": alignments.oracle()._asdict(),
+            "best": rows[best] | {"chosen_on": "valid" if valid else "these sentences themselves"},
+            "best_head": rows[best_head],
+            "heads": [*rows.values()],
+        }
     if occluded and alignments.predicted and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
         report["occlusion"] = changes
     return Measured(report, alignments.links(best), best, best_head)

@@ -142,8 +142,8 @@ def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequ
 def record_batch(
     model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
 ) -> list[list[AttentionMap]]:
-    """Returns the maps of each sentence pair, recorded in one pass. This is safe in a training step: training modes, gradients
-    and the random state do not change. Raises RuntimeError if the model has no attention or did not call all of it."""
+    """Returns the maps of each sentence pair, recorded in one pass. Training modes, gradients and the random state do not
+    change. Raises RuntimeError if the model has no attention or did not call all of it."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
     calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
     if not calls:

@@ -38,8 +38,8 @@ NamedMap = tuple[str, record.AttentionMap]  # the name of a model, and one of it
 
 def main(settings: AttentionSettings) -> None:
     """Draws each kind of attention of one checkpoint: a picture of all layers and heads, and a large one of the chosen head or
-    the mean. Draws only one kind (by default, attention to the source) if there are several checkpoints, if `kind` or
-    `occlusion` is set, or if `output` names a picture."""
+    the mean. Draws only one kind if there are several checkpoints, if `kind` or `occlusion` is set, or if `output` names a
+    picture."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     output = _output(settings.output)
@@ -62,7 +62,7 @@ def main(settings: AttentionSettings) -> None:
         if settings.words or settings.occlusion or gold:  # gold links connect words, not pieces
             of_model = [merge_pieces(map, *words) for map in of_model]
         if settings.kind or _is_picture(output) or side_by_side:
-            of_model = [_of_kind(settings.kind, name, of_model)]
+            of_model = [_of_kind(settings.kind, of_model)]
         if settings.occlusion:
             maps += _with_occlusion(name, model, src, tgt, of_model[0], *words)
         else:
@@ -85,8 +85,8 @@ def main(settings: AttentionSettings) -> None:
 def _with_occlusion(
     name: str, model: Seq2Seq, src: list[int], tgt: list[int], map: record.AttentionMap, source: Words, target: Words
 ) -> list[NamedMap]:
-    """Returns a map of words, and the effect of leaving out each source word as another map, without the end symbols, which
-    cannot be left out. Prints how the two correlate."""
+    """Returns a map of words, and the effect of leaving out each source word as another map, without the end symbols. Prints
+    how the two correlate."""
     if not target.labels:
         raise InputError("occlusion=true: the translation is empty; give target=SENTENCE")
     map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
@@ -112,8 +112,8 @@ def _output(path: str) -> Path:
 
 
 def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, Gold | None]:
-    """Returns the source sentence, its target (None: the model translates) and its gold links, if any. path: the checkpoint
-    whose corpus contains `pair`."""
+    """Returns the source sentence, its target (None: the model translates) and any gold links. path: the checkpoint whose
+    corpus contains `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     split, _, number = settings.pair.partition("/")
@@ -129,7 +129,7 @@ def _figures(
     maps: Sequence[NamedMap], links: draw.Marks, title: str, settings: AttentionSettings, side_by_side: bool
 ) -> Iterator[tuple[str, Figure]]:
     """Yields the name and figure of each picture: all maps side by side in one, or for each map a picture of all layers and
-    heads, if there are several, and a large picture of the chosen layer and head."""
+    heads, if there are several, and a large one of the chosen layer and head."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
         last = min((map.weights.shape[axis] for _, map in maps if map.weights.shape[axis] > 1), default=1)
@@ -146,13 +146,11 @@ def _figures(
         yield f"{picture}-large" if several else picture, draw.draw_pair({name: map}, title, i, j, links)
 
 
-def _of_kind(kind: Kind | None, name: str, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:
-    """Returns the map of a kind, or of attention to the source if `kind` is None. name: the model's, for the error message."""
+def _of_kind(kind: Kind | None, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:
+    """Returns the map of a kind, or of attention to the source if `kind` is None."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
     for map in maps:
         if map.kind in kinds:
             return map
     names = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
-    if kind:
-        raise InputError(f"kind={kind}: this model has {names}; choose one of these")
-    raise InputError(f"{name}: this model has no attention to the source, only {names}; choose one of these with kind=KIND")
+    raise InputError(f"kind={kind or 'null'}: this model has {names}; choose one of these")

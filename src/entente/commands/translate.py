@@ -35,7 +35,6 @@ Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n bes
 
 
 def main(settings: TranslateSettings) -> None:
-    """Translates `input` to `output` line by line, or opens a prompt."""
     prepare_process(settings.threads, log_to_stderr=True)
     run = checkpoint.load(settings.checkpoint)
     search, ctranslate2 = search_and_engine(run, settings)
@@ -66,7 +65,7 @@ def main(settings: TranslateSettings) -> None:
 
 
 def _prompt(run: checkpoint.TrainedRun, search: SearchSettings, engine: Engine) -> None:
-    """Prompts for sentences and translates them until the end of input (Ctrl-D)."""
+    """Translates sentences typed by the user until the end of input (Ctrl-D)."""
     with suppress(ImportError):  # Windows has no readline
         import readline  # noqa: F401  adds line editing and a history to `input`
     src, tgt = run.languages

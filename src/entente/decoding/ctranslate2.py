@@ -1,7 +1,5 @@
-"""Exports a trained Transformer to CTranslate2 (Klein et al. 2020, section 4), and translates with it.
-
-CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate library for fast translation on CPUs. Its own `TransformerSpec`,
-filled with our weights, writes the model files.
+"""Exports a trained Transformer to CTranslate2 (Klein et al. 2020; github.com/OpenNMT/CTranslate2), a library for fast
+translation on CPUs, and translates with it.
 """
 
 import tempfile
@@ -32,7 +30,6 @@ ANY_VALUE |= {"tied", "positions", "activation", "zero_init"}
 
 
 def import_ctranslate2() -> Any:
-    """Returns the module ctranslate2, an optional dependency."""
     try:
         return import_module("ctranslate2")
     except ImportError as error:
@@ -44,13 +41,9 @@ def refuse_other_models(settings: ModelSettings) -> None:
     """Raises InputError unless CTranslate2 supports the model that the settings describe."""
     unsupported = ["name"]
     if isinstance(settings, TransformerSettings):
-        usual, values = TransformerSettings(), settings.model_dump()
-        supported: dict[str, list[Any]] = {"norm": ["pre", "post", "rms"], "d_k": [None, settings.d_model // settings.n_heads]}
-        unsupported = [
-            name
-            for name, value in values.items()
-            if name not in ANY_VALUE and value not in supported.get(name, [getattr(usual, name)])
-        ]
+        supported: dict[str, list[Any]] = {name: [value] for name, value in TransformerSettings()}
+        supported |= {"norm": ["pre", "post", "rms"], "d_k": [None, settings.d_model // settings.n_heads]}
+        unsupported = [name for name, value in settings if name not in ANY_VALUE and value not in supported[name]]
     if unsupported:
         values_text = ", ".join(f"model.{name}={to_text(getattr(settings, name))}" for name in unsupported)
         raise InputError(f"engine=ctranslate2: {values_text}: CTranslate2 does not support this model; use engine=torch")
@@ -144,8 +137,8 @@ class CTranslate2:
 
     def __init__(self, run: checkpoint.TrainedRun, settings: SearchSettings, quantization: str | None = None) -> None:
         if settings.beam > (widest := len(run.vocabulary.tgt) // 2):
-            limit = f"engine=ctranslate2 takes at most {widest}, half the vocabulary"
-            raise InputError(f"search.beam={settings.beam}: {limit}; use engine=torch")
+            advice = f"engine=ctranslate2 takes at most {widest}, half the vocabulary; use engine=torch"
+            raise InputError(f"search.beam={settings.beam}: {advice}")
         self._settings, self._vocabulary = settings, run.vocabulary
         self._pieces = _pieces(run.vocabulary.src)
         self._ids = {piece: i for i, piece in enumerate(_pieces(run.vocabulary.tgt))}
@@ -183,10 +176,8 @@ class CTranslate2:
 
     def _ranked(self, result: Any) -> list[Hypothesis]:
         hypotheses = []
-        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+        for pieces, total in zip(result.hypotheses, result.scores, strict=True):
             tokens = [self._ids[piece] for piece in pieces]
-            ended = tokens[-1] == EOS
-            hypotheses.append(
-                Hypothesis(tokens[:-1] if ended else tokens, score / length_penalty(self._settings, len(tokens)), ended)
-            )
+            ended, score = tokens[-1] == EOS, total / length_penalty(self._settings, len(tokens))
+            hypotheses.append(Hypothesis(tokens[:-1] if ended else tokens, score, ended))
         return sorted(hypotheses, key=rank)[: self._settings.n_best]

@@ -1,7 +1,5 @@
-"""Implements beam search for any model that has `encode`, `decode` and `output`. Greedy search is beam search of width 1.
-
-The translation of a sentence depends on that sentence only: its length limit is computed from its own source, and finished
-sentences leave the batch without affecting the others.
+"""Implements beam search for any model. Greedy search is beam search of width 1. The translation of a sentence depends on that
+sentence only: finished sentences leave the batch without affecting the others.
 
 Shapes: B sentences, K beam, S source length, T tokens so far, N rows, D width of the decoder's output, V vocabulary.
 """
@@ -65,8 +63,8 @@ def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Returns `values.topk(k)` for values (N, V), but searches only the k groups of columns with the largest maxima, because a
-    group that contains one of the k largest values has one of the k largest maxima."""
+    """Returns `values.topk(k)` for values (N, V), but searches only the k groups of columns with the largest maxima, since no
+    other group can contain one of the k largest values."""
     n, rest = divmod(values.size(1), GROUP_SIZE)
     if n < 2 * k:
         return values.topk(k)
@@ -94,7 +92,7 @@ class _Finished:
         del self.hypotheses[self.settings.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Returns whether n hypotheses score at least `bound`, so that a hypothesis below `bound` cannot join the n best."""
+        """Returns whether n hypotheses score at least `bound`."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
@@ -120,9 +118,8 @@ def search(model: Seq2Seq, src: Tensor, settings: SearchSettings, bos: int, eos:
 
     The model and the choice of candidates run on the device of src, everything else on the CPU, so that a GPU does not wait for
     each candidate. Raises Diverged if a log-probability is NaN."""
-    finished = [
-        _Finished(settings, limit) for limit in length_limits(settings, padding_mask(src, model.pad_id).sum(1)).tolist()
-    ]
+    limits = length_limits(settings, padding_mask(src, model.pad_id).sum(1)).tolist()
+    finished = [_Finished(settings, limit) for limit in limits]
     k = settings.beam
     rows = list(range(src.size(0)))  # indices of the sentences that are not done
     state = model.encode(src)

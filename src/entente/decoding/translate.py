@@ -36,7 +36,7 @@ def translate(
 
 
 def encode_nonempty(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:
-    """Returns the indices of the sentences that are not empty after cleaning, and their token ids."""
+    """Returns the indices and token ids of the sentences that are not empty after cleaning."""
     cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
     return [*cleaned], vocabulary.encode_src([*cleaned.values()])
 

@@ -33,7 +33,6 @@ class KV(NamedTuple):
     value: Tensor
 
     def extend(self, new: "KV") -> "KV":
-        """Returns these keys and values with the `new` ones appended along S."""
         if not self.key.size(-2):  # no earlier keys, as always in training, so no copy is needed
             return new
         return KV(torch.cat([self.key, new.key], dim=-2), torch.cat([self.value, new.value], dim=-2))
@@ -220,7 +219,6 @@ class RecurrentAttention(nn.Module):
         return self.weights(self.compare(query, kv.key), mask) @ kv.value
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
-        """Returns the scores (B, T, S) of query (B, T, Q) with each key."""
         return dot_product_scores(query, key, 1.0)
 
 

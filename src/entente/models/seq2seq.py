@@ -1,8 +1,6 @@
-"""The interface of a translation model: `encode`, `decode` and an output projection. Search and loss depend only on
-this interface, not on a particular model. Attention recording also uses hooks on AttentionWeights modules.
-
-Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state returned by the
-previous call. Both give the same results if the mask is causal, masked scores are -inf and each softmax is over the keys.
+"""The interface of a translation model: `encode`, `decode` and an output projection. Training calls `decode` on all target
+tokens at once, search on one token at a time, with the state returned by the previous call. Both give the same results if the
+mask is causal, masked scores are -inf and each softmax is over the keys.
 
 Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N non-padding target tokens.
 """
@@ -20,8 +18,6 @@ Memory = TypeVar("Memory")
 
 
 class Sizes(NamedTuple):
-    """What a model's constructor needs besides its settings, and only the run knows."""
-
     src_vocab: int
     tgt_vocab: int
     shared_vocab: bool  # whether source and target share one vocabulary
@@ -30,7 +26,7 @@ class Sizes(NamedTuple):
 
 
 class Source(NamedTuple, Generic[Memory]):
-    """The keys and values that the decoder attends to, computed from the encoder's output, and the source mask."""
+    """The keys and values that the decoder attends to, and the source mask."""
 
     memory: Memory
     mask: Tensor
@@ -91,7 +87,6 @@ class Residual(nn.Module):
 
 
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
-    """Returns a mask of the same shape as ids (B, S), True at real tokens."""
     return ids != pad_id
 
 

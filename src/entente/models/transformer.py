@@ -10,10 +10,9 @@
     norm ──> memory                                norm ──> hidden, which `output` projects
 
 Each side shows one of its `n_layers` blocks and the final norm; each + is a residual connection. In self-attention, query, key
-and value are projections of the same input. In cross-attention, the query is a projection of the decoder's y; key and value
-are projections of the encoder's output ("memory"). The cache contains the keys and values of the target tokens read so far,
-one pair per decoder block. The source mask hides padding. The causal mask hides all later tokens from each target token.
-Because padding is on the right, the causal mask also hides it from real tokens, so the target needs no other mask.
+and value are projections of the same input. In cross-attention, the query is a projection of the decoder's y; key and value are
+projections of the encoder's output ("memory"). The source mask hides padding, and the causal mask all later target tokens.
+Padding is on the right, so the causal mask also hides it from real tokens, and the target needs no other mask.
 
 Shapes: B batch, S source length, T target length, P number of earlier target tokens, H heads, D model width, K key width of a
 head, V vocabulary.
@@ -76,11 +75,10 @@ class Block(nn.Module):
             self.cross_attention = MultiHeadAttention(settings)
 
     def last_layers(self) -> list[Any]:
-        """Returns the last linear layer of each sublayer."""
         return [self.ff[-1] if name == "ff" else getattr(self, f"{name}_attention").out for name in self.present]
 
     def sublayer(self, name: Sublayer, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """Applies sublayer f to x (B, T, D). If the block lacks this sublayer, returns x and does not call f."""
+        """Applies sublayer f to x (B, T, D), or returns x if the block lacks this sublayer."""
         if name not in self.present:
             return x
         return self.after[name](self.residual[name](x, f(self.before[name](x))))
@@ -92,7 +90,6 @@ class EncoderBlock(Block):
     names = ("self", "ff")
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns the block's output (B, S, D) for x (B, S, D), with mask (B, 1, 1, S)."""
         x = self.sublayer("self", x, lambda h: self.self_attention(h, self.self_attention.project(h), mask))
         return self.sublayer("ff", x, lambda h: self.ff(h))
 
