@@ -18,10 +18,10 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from entente import checkpoint, distributed
-from entente.console import hide_log, lines_of
+from entente.console import hide_log
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
-from entente.errors import InputError, reason
+from entente.errors import Diverged, InputError, Interrupted, reason
 from entente.evaluation import batch_loss
 from entente.process import prepare_process
 from entente.settings import RunSettings, TrainerSettings
@@ -170,7 +170,7 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
         if isinstance(error, SystemExit):
             raise
         if first:
-            if distributed.world_size() > 1 and lines_of(error) is None:
+            if distributed.world_size() > 1 and not isinstance(error, InputError | Diverged | Interrupted):
                 time.sleep(GRACE)  # perhaps another process has died, and Lightning is about to say so and kill this one
             raise
         for _ in range(round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
