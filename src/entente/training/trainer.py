@@ -18,7 +18,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from entente import checkpoint, distributed
-from entente.console import hide_log, lines_of
+from entente.console import hide_log
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
 from entente.errors import InputError, reason
@@ -167,11 +167,11 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if isinstance(error, SystemExit):
+        if isinstance(error, SystemExit):  # after a signal, which the first process reports
             raise
         if first:
-            if distributed.world_size() > 1 and lines_of(error) is None:
-                time.sleep(GRACE)  # perhaps another process has died, and Lightning is about to say so and kill this one
+            if distributed.world_size() > 1 and isinstance(error, RuntimeError):
+                time.sleep(GRACE)  # if the connection to a process that has died broke, Lightning says so and kills this one
             raise
         for _ in range(round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
             if os.getppid() != parent:
