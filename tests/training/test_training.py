@@ -178,7 +178,7 @@ def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixt
     run = trained(base, "transformer", *more)
     [(split, scores)] = json.loads((run / "metrics.json").read_text()).items()  # one split, since all splits are the same batch
     assert (split, scores["bleu"]) == ("valid", pytest.approx(100)) and scores["sentences"] < 23
-    assert f"overfit=true: memorising one batch of {scores['sentences']} pairs" in capsys.readouterr().out
+    assert "overfit=true: memorising one batch" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -167,11 +167,16 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if isinstance(error, SystemExit):
+        if isinstance(error, SystemExit):  # after a signal, which the first process reports
             raise
         if first:
+<<<<<<< HEAD
             if distributed.world_size() > 1 and not isinstance(error, InputError | Diverged | Interrupted):
                 time.sleep(GRACE)  # perhaps another process has died, and Lightning is about to say so and kill this one
+=======
+            if distributed.world_size() > 1 and isinstance(error, RuntimeError):
+                time.sleep(GRACE)  # if the connection to a process that has died broke, Lightning says so and kills this one
+>>>>>>> training
             raise
         for _ in range(round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
             if os.getppid() != parent:
