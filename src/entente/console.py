@@ -74,17 +74,10 @@ display = Display()
 
 def start_log(to_stderr: bool = False) -> None:
     """Sends the log to standard output, or to standard error if standard output carries the command's result."""
-<<<<<<< HEAD
-    display.stderr = to_stderr
-    if display not in log.handlers:
-        log.propagate = False
-        log.setLevel(logging.INFO)
-=======
     log.propagate = False
     display.stderr = to_stderr
     if display not in log.handlers:
         log.setLevel(logging.INFO)  # only once, so that `hide_log` stays in effect
->>>>>>> training
         log.addHandler(display)
         threading.Thread(target=display.log_when_silent, daemon=True).start()
 

@@ -21,7 +21,7 @@ from entente import checkpoint, distributed
 from entente.console import hide_log
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
-from entente.errors import Diverged, InputError, Interrupted, reason
+from entente.errors import InputError, reason
 from entente.evaluation import batch_loss
 from entente.process import prepare_process
 from entente.settings import RunSettings, TrainerSettings
@@ -170,13 +170,8 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
         if isinstance(error, SystemExit):  # after a signal, which the first process reports
             raise
         if first:
-<<<<<<< HEAD
-            if distributed.world_size() > 1 and not isinstance(error, InputError | Diverged | Interrupted):
-                time.sleep(GRACE)  # perhaps another process has died, and Lightning is about to say so and kill this one
-=======
             if distributed.world_size() > 1 and isinstance(error, RuntimeError):
                 time.sleep(GRACE)  # if the connection to a process that has died broke, Lightning says so and kills this one
->>>>>>> training
             raise
         for _ in range(round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
             if os.getppid() != parent:
