@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
@@ -96,9 +96,8 @@ def describe_sources(settings: DataSettings) -> str:
 
 
 def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path) -> None:
-    """Stores the corpus: drops unusable pairs, and holds some out if there is no validation set. Long and uneven pairs are
-    dropped from train only, since a score must cover all sentences of its split. Extra texts do not affect which pairs are
-    held out; their pairs that contain a held-out sentence are dropped."""
+    """Stores the corpus. Long and uneven pairs are dropped from train only, since a score covers all sentences of its split.
+    Without a validation set, pairs of the first text are held out, and extra pairs that contain a held-out sentence dropped."""
     texts = [Pairs(text.pairs, scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
     parts = {
         name: Pairs(text.pairs, folder / f"{name}.arrow", text.where) for name, (text, *_) in sources.items() if name != "train"
@@ -111,28 +110,29 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     if "valid" not in parts:
         split: Any = getattr(settings, "split", None)  # all kinds of corpora without a validation set have it
         rows = _held_out_rows(texts[0], split, with_test="test" not in parts)
-        log.info(
-            "%d pairs, split at random: %s", len(texts[0]), ", ".join(f"{name} {mask.sum()}" for name, mask in rows.items())
-        )
         masks[0] = rows.pop("train")
         for name, mask in rows.items():
             parts[name] = Pairs(compress(texts[0], mask), folder / f"{name}.arrow", texts[0].where)
             if len(texts) > 1:
                 held_out.update(match_key(side) for pair in parts[name] for side in pair)
     max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
-    sizes = []  # of each text in train
+    sizes: list[int] = []  # of each text in train
 
     def usable() -> Iterator[Pair]:
         for text, mask in zip(texts, masks, strict=True):
-            size = 0
+            sizes.append(0)
             for pair in compress(text, mask):
-                if fault := _fault(pair, max_words, max_ratio, held_out):
-                    dropped[f"train: {fault}"] += 1
+                shorter, longer = sorted(len(side.split()) for side in pair)
+                if longer > max_words:
+                    dropped["train: over-long"] += 1
+                elif longer > max_ratio * shorter:
+                    dropped["train: uneven"] += 1
+                elif held_out and any(match_key(side) in held_out for side in pair):
+                    dropped["train: held-out sentence"] += 1
                 else:
-                    size += 1
+                    sizes[-1] += 1
                     yield pair
-            _refuse_empty(size, text.where)
-            sizes.append(size)
+            _refuse_empty(sizes[-1], text.where)
 
     parts["train"] = Pairs(usable(), folder / "train.arrow", "train")
     for part in parts.values():
@@ -151,24 +151,14 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
 def _held_out_rows(pairs: Pairs, split: SplitSettings, with_test: bool) -> dict[str, np.ndarray]:
     """Returns a mask of the pairs to train on, of those held out for valid and, if `with_test`, of those for test."""
     shares = {"valid": split.valid, **({"test": split.test} if with_test and split.test else {})}
-    sizes = {part: max(1, round(n * len(pairs))) if isinstance(n, float) else n for part, n in shares.items()}
+    n = len(pairs)
+    sizes = {part: max(1, round(share * n)) if isinstance(share, float) else share for part, share in shares.items()}
     masks = hold_out(pairs, sizes, split.seed)
-    if empty := next((part for part, mask in masks.items() if not mask.any()), None):
-        raise InputError(
-            f"data.split.valid={split.valid} data.split.test={split.test}: of {len(pairs)} pair{'s' * (len(pairs) != 1)}, "
-            f"none is left for {empty}; pairs that share a sentence stay together"
-        )
+    log.info("%d pairs, split at random: %s", n, ", ".join(f"{part} {mask.sum()}" for part, mask in masks.items()))
+    if empty := [part for part, mask in masks.items() if not mask.any()]:
+        problem = f"of {n} pair{'s' * (n != 1)}, none is left for {empty[0]}; pairs that share a sentence stay together"
+        raise InputError(f"data.split.valid={split.valid} data.split.test={split.test}: {problem}")
     return masks
-
-
-def _fault(pair: Pair, max_words: float, max_ratio: float, held_out: Collection[str]) -> str:
-    """Returns why a training pair must be dropped, or an empty string. held_out: the `match_key` of each held-out sentence."""
-    shorter, longer = sorted(len(side.split()) for side in pair)
-    if longer > max_words:
-        return "over-long"
-    if longer > max_ratio * shorter:
-        return "uneven"
-    return "held-out sentence" if held_out and any(match_key(side) in held_out for side in pair) else ""
 
 
 def _refuse_empty(n: int, where: str) -> None:

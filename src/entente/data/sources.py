@@ -15,21 +15,20 @@ from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parall
 from entente.data.pairs import Pair
 from entente.errors import InputError, reason
 from entente.files import path_of
-from entente.settings import FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
+from entente.settings import ExtraSettings, FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
 
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
+URL = ("http://", "https://")
 
 
 class Source(NamedTuple):
-    """A text. where: names it in messages. pairs: can be iterated over only once. files: those that determine the pairs,
-    together with the settings. weight: how many times an epoch contains each pair. gold: the word alignments of all pairs, if
-    they are known."""
+    """A text. where: names it in messages. pairs: can be iterated over only once."""
 
     where: str
     pairs: Iterable[Pair]
-    files: Sequence[Path] = ()
-    weight: int = 1
-    gold: Iterable[Gold] = ()
+    files: Sequence[Path] = ()  # those that determine the pairs, together with the settings
+    weight: int = 1  # how many times an epoch contains each pair
+    gold: Iterable[Gold] = ()  # the word alignments of all pairs, if they are known
 
 
 Sources = dict[str, list[Source]]  # the texts of each split; only train can have several, of which all but the first are extra
@@ -62,8 +61,7 @@ def grammar(settings: GrammarSettings) -> Sources:
 
 
 def files(settings: FilesSettings) -> Sources:
-    """Finds the user's UTF-8 files. Each set is either two parallel files (plain or gzip, one sentence per line, in the same
-    order) or one file of pairs in a format that `read_pairs` supports. `test` may map names to sets."""
+    """Finds the user's files. Each set is two parallel files or one file of pairs. `test` may map names to sets."""
     if not settings.train:
         raise InputError("data.train is not set: give it as data.train=FILE")
     usual = Columns((settings.src, settings.tgt), (settings.columns.src, settings.columns.tgt))
@@ -80,21 +78,20 @@ def files(settings: FilesSettings) -> Sources:
     sources = {
         name: [source(text)] for name, text in {"train": settings.train, "valid": settings.valid, **tests}.items() if text
     }
-    for name, extra in (settings.extra or {}).items():
-        if isinstance(extra, str):
-            sources["train"].append(source(extra, weight=1))
-        else:
-            text = extra.file or TwoFiles(src=str(extra.src), tgt=str(extra.tgt))
-            selected = extra.columns or settings.columns
-            columns = Columns(usual.languages, (selected.src, selected.tgt), f"+data.extra.{name}.columns")
-            sources["train"].append(source(text, columns, extra.weight))
+    for extra in (settings.extra or {}).values():
+        extra = ExtraSettings(file=extra) if isinstance(extra, str) else extra
+        text = extra.file or TwoFiles(src=str(extra.src), tgt=str(extra.tgt))
+        columns = Columns(usual.languages, (extra.columns.src, extra.columns.tgt)) if extra.columns else usual
+        sources["train"].append(source(text, columns, extra.weight))
     return sources
 
 
 def multi30k(settings: Multi30kSettings) -> Sources:
-    """Finds Multi30k in the layout of the public repository multi30k/dataset. `root` is the path or URL (https://...) of
-    that repository or its folder data/task1/raw. Downloads are kept in the cache of `datasets`."""
-    folder = _folder(settings.root, f"train.{settings.src}.gz")
+    """Finds Multi30k in a copy of the public repository multi30k/dataset, or in its folder data/task1/raw. Downloads are kept
+    in the cache of `datasets`."""
+    folder = settings.root.rstrip("/")
+    is_raw = folder.endswith(MULTI30K) if folder.startswith(URL) else not path_of(f"{folder}/{MULTI30K}").is_dir()
+    folder = folder if is_raw else f"{folder}/{MULTI30K}"
     sources = {}
     for name, stem in {"train": "train", "valid": "val", **{test: test for test in settings.tests}}.items():
         src, tgt = (_fetch(f"{folder}/{stem}.{language}.gz") for language in (settings.src, settings.tgt))
@@ -105,7 +102,7 @@ def multi30k(settings: Multi30kSettings) -> Sources:
 def opus_books(settings: OpusBooksSettings) -> Sources:
     """Finds a translation data set that has only a training split. `path` is a name on the Hugging Face hub, a Parquet file, or
     a folder of Parquet files."""
-    path, columns = path_of(settings.path), Columns((settings.src, settings.tgt), setting="")
+    path, columns = path_of(settings.path), Columns((settings.src, settings.tgt))
     if not path.exists():
         return {"train": [Source(settings.path, _read_hub(settings.path, settings.subset, columns))]}
     parts = [path] if path.is_file() else sorted(path.glob("*.parquet"))
@@ -122,21 +119,9 @@ READERS: dict[str, Callable[[Any], Sources]] = {
 }
 
 
-def _folder(root: str, file: str) -> str:
-    """Returns the folder that contains Multi30k's `file`: `root` itself, or its subfolder data/task1/raw."""
-    problem = ""
-    for folder in (root.rstrip("/"), f"{root.rstrip('/')}/{MULTI30K}"):
-        try:
-            if _fetch(f"{folder}/{file}").is_file():
-                return folder
-        except InputError as error:
-            problem = f" ({error})"
-    raise InputError(f"data.root={root}: there is no {file} in it or its subfolder {MULTI30K}{problem}")
-
-
 def _fetch(address: str) -> Path:
     """Returns the local path of a file. If `address` is a URL, the file is downloaded first, or taken from the cache."""
-    if not address.startswith(("http://", "https://")):
+    if not address.startswith(URL):
         return path_of(address)
     # Published files do not change. use_etag would ask the server for changes; without it, a second run needs no network.
     config = DownloadConfig(use_etag=False, disable_tqdm=True)
