@@ -1,11 +1,12 @@
 """Writes the results of a suite, without weights and TensorBoard events:  python scripts/publish.py outputs/SUITE FOLDER
 
 FOLDER/comparison.*    the comparison, as `entente compare` writes it
-       settings.yaml   a copy of suite.yaml
-       runs.jsonl.gz   one run per line: variant, seed, status, config, metrics, training, proof, and its curves as `history`
+       runs.jsonl.gz   one finished run per line: variant, seed, config, metrics, training, its curves as `history` and, for
+                       each test split, sacreBLEU's counts of each sentence and a digest of the sentences
        translations/   SPLIT.tsv.gz for each test split, with columns source, reference, and one per variant (first seed)
 
-The files are meant for people and for pandas (`pandas.read_json(file, lines=True)`); Entente itself does not read them.
+Entente reads runs.jsonl.gz: in a suite's folder, its rows stand for the directories of these runs. The files are also meant for
+people and for pandas (`pandas.read_json(file, lines=True)`).
 """
 
 import gzip
@@ -13,41 +14,43 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from entente.ablation.comparison import Compare
-from entente.ablation.page import report
-from entente.ablation.runs import Run, Suite, read_suite
-from entente.console.endings import endings
+from entente.ablation.report import report
+from entente.ablation.runs import ROWS, Run, Suite, read_suite
+from entente.console import exit_codes, start_log
 from entente.errors import InputError
-from entente.files import open_atomic, path_of, writable, write_text
+from entente.files import open_atomic, path_of, writable
+
+SAMPLES = 2000
 
 
 def publish(suite: Suite, folder: Path) -> None:
-    write_text(folder / "settings.yaml", (suite.directory / "suite.yaml").read_text(encoding="utf-8"))
-    _write_compressed(folder / "runs.jsonl.gz", map(_line, suite.runs))
-    splits = dict.fromkeys(split for run in suite.runs for split in run.test_splits)
-    for split in splits:
-        runs = [run for run in suite.runs if run.seed == suite.settings.seeds[0] and split in run.metrics]
-        if found := suite.translations(split, runs):
-            rows = zip(found[0].source, found[0].reference, *(one.translation for one in found), strict=True)
-            lines = map("\t".join, [["source", "reference", *(run.variant for run in runs)], *rows])
-            _write_compressed(folder / "translations" / f"{split}.tsv.gz", lines)
+    _write_compressed(folder / ROWS, [_line(run) for run in suite.runs if run.metrics])
+    for split in dict.fromkeys(split for run in suite.runs for split in run.test_splits):
+        runs = [suite.of(variant)[0] for variant in suite.variants]
+        runs = [run for run in runs if split in run.metrics and not run.row]  # a row has no translations
+        texts = [run.translations(split) for run in runs]
+        if texts:
+            columns = texts[0]["source"], texts[0]["reference"], *(text["translation"] for text in texts)
+            rows = [["source", "reference", *(run.variant for run in runs)], *zip(*columns, strict=True)]
+            _write_compressed(folder / "translations" / f"{split}.tsv.gz", map("\t".join, rows))
 
 
 def _line(run: Run) -> str:
     """Returns a run as one line of JSON, with null in place of NaN."""
-    content: dict[str, Any] = {
-        "variant": run.variant,
+    counts = {split: run.counts(split) for split in run.test_splits}
+    history = {tag: [(step, value if value == value else None) for step, value in curve] for tag, curve in run.history.items()}
+    content = {
+        "variant": run.config["variant"],
         "seed": run.seed,
-        "status": run.status.model_dump(),
         "config": run.config,
+        "metrics": run.metrics,
+        "training": run.training,
+        "counts": {split: each for split, (each, _) in counts.items()},
+        "sentences": {split: digest for split, (_, digest) in counts.items()},
+        "history": history,
     }
-    for name in ("metrics", "training", "proof"):
-        if (path := run.directory / f"{name}.json").exists():
-            content[name] = json.loads(path.read_bytes(), parse_constant=lambda _: None)
-    finite = {tag: [(step, value if value == value else None) for step, value in curve] for tag, curve in run.history.items()}
-    return json.dumps({**content, "history": finite}, ensure_ascii=False)
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _write_compressed(path: Path, lines: Iterable[str]) -> None:
@@ -58,10 +61,12 @@ def _write_compressed(path: Path, lines: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    with endings():
+    with exit_codes():
+        start_log()
         if len(sys.argv) != 3:
             raise InputError("give a suite and a folder: python scripts/publish.py outputs/SUITE FOLDER")
         root, target = map(path_of, sys.argv[1:])
+        suite = read_suite(root)
         with writable(str(target), "folder"):
-            publish(read_suite(root), target)
-        report(Compare(str(root), output=str(target)))
+            publish(suite, target)
+        report(suite, target, SAMPLES)

@@ -9,7 +9,7 @@ from itertools import groupby
 from matplotlib.figure import Figure
 
 from entente.ablation.runs import Suite, read_runs
-from entente.console.endings import endings
+from entente.console import exit_codes
 from entente.errors import InputError
 from entente.files import path_of, writable
 
@@ -20,7 +20,7 @@ TITLES = {"transformer": "Transformer", "birnn": "BiRNN"}
 def draw(panels: list[Suite]) -> Figure:
     figure = Figure(figsize=(4.6 * len(panels), 3.2), layout="constrained")
     for axes, suite in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        for number, variant in enumerate(suite.settings.variants):
+        for number, variant in enumerate(suite.variants):
             for i, run in enumerate(suite.of(variant)):
                 if not (curve := run.by_minutes("valid/bleu")):
                     raise InputError(f"{run.directory}: has no events with validation BLEU; give a run that still has them")
@@ -34,7 +34,7 @@ def draw(panels: list[Suite]) -> Figure:
 
 
 if __name__ == "__main__":
-    with endings():
+    with exit_codes():
         groups = [list(group) for is_slash, group in groupby(sys.argv[2:], "/".__eq__) if not is_slash]
         if not groups:
             raise InputError("give a file and finished runs: python scripts/speedrun.py PICTURE.png RUN ... [/ RUN ...]")

@@ -1,104 +1,128 @@
-"""Tests that reading a checkpoint never runs code, and that a checkpoint altered since it was written is refused."""
+"""Tests that reading a checkpoint never runs code, and that a damaged or foreign checkpoint is refused in one line."""
 
-import contextlib
-import os
 import pickle
 import random
 import zipfile
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from datasets import Dataset
-from torch import Tensor
 
 from bad_inputs import CreatesFile
+from conftest import small_settings
 from entente import checkpoint
-from entente.checkpoint import CHECKSUM, ENTRY, SCHEMA, checksum, load, read, write
+from entente.checkpoint import ENTRY, FORMAT, load, read, write
 from entente.data.tokenizer import Vocabulary
-from entente.errors import InputError
+from entente.errors import Diverged, InputError
+from entente.models.build import MODELS, build
+from entente.settings import FilesSettings, RunSettings, TokenizerSettings
 
-MODEL = {
-    "transformer": {"name": "transformer", "d_model": 10, "n_heads": 2, "n_layers": 1, "d_ff": 14},
-    "birnn": {"name": "birnn", "d_embedding": 7, "d_hidden": 11, "d_attention": 13},
-}
-FLIPS = 200
+REFUSED = r"(cannot be read \(.*\)|not a checkpoint of this program, or a damaged one; use another copy, or train .* again)$"
 
 
 def content(name: str, folder: Path) -> dict[str, Any]:
     """Returns the content of a small model's checkpoint, with everything that resuming needs."""
     pairs = Dataset.from_dict({"src": ["un deux trois", "trois"], "tgt": ["one two three", "three"]})
-    vocabulary = Vocabulary.train(pairs, vocab_size=300, type="bpe", joint=True, cache_dir=folder)
-    model = checkpoint.build(MODEL[name], vocabulary, seed=3)
+    vocabulary = Vocabulary.train(pairs, TokenizerSettings(vocab_size=300), folder)
+    settings = RunSettings(name="a", seed=3, model=small_settings(name), data=FilesSettings(train="pairs.tsv"))
+    model = build(settings.model, checkpoint.sizes_of(vocabulary, seed=3))
     adam = torch.optim.AdamW(model.parameters())
     sum(p.square().sum() for p in model.parameters()).backward()
     adam.step()
-    config = {"model": MODEL[name], "seed": 3, "data": {"name": "files"}}
     return {
         "state_dict": {f"model.{key}": value for key, value in model.state_dict().items()},
         "optimizer_states": [adam.state_dict()],
         "global_step": 17,
-        ENTRY: checkpoint.entry(config, vocabulary, text="", words=""),
+        ENTRY: checkpoint.entry(settings, vocabulary, text="", words="un deux"),
     }
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Returns the bytes of a checkpoint."""
+    folder = tmp_path_factory.mktemp("original")
+    write(content("birnn", folder), folder / "original.ckpt")
+    return (folder / "original.ckpt").read_bytes()
+
+
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(original: bytes, tmp_path: Path) -> Path:
     path = tmp_path / "saved.ckpt"
-    write(content("birnn", tmp_path), path)
+    path.write_bytes(original)
     return path
+
+
+def assert_equal(actual: Any, expected: Any) -> None:
+    """Asserts that two nested values are equal, tensors to the last bit."""
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(("part", "line"), [("text", "validation text has changed"), ("vocabulary", "its vocabulary differs")])
 def test_a_checkpoint_of_another_text_or_vocabulary_is_refused(part: str, line: str, saved: Path) -> None:
     stored = read(saved)[ENTRY]
     checkpoint.refuse_other_text(saved, stored, stored)
+    other = {"text": "other", "vocabulary": dict.fromkeys(stored["vocabulary"], torch.zeros(3, dtype=torch.uint8))}
     with pytest.raises(InputError, match=rf"saved\.ckpt: .*{line}"):
-        checkpoint.refuse_other_text(saved, stored, {**stored, part: "other"})
+        checkpoint.refuse_other_text(saved, stored, {**stored, part: other[part]})
 
 
-@pytest.mark.parametrize("name", sorted(MODEL))
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_what_was_written_is_read(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.ckpt"
-    original = content(name, tmp_path)
-    write(original, path)
-    assert checksum(read(path)) == checksum(original)
-    run = load(str(path))
-    weights = {f"model.{key}": value for key, value in run.model.state_dict().items()}
-    assert checksum(weights) == checksum(original["state_dict"])
-    assert (run.step, run.config["model"], run.vocabulary.joint) == (17, MODEL[name], True)
-    tied = {id(parameter) for parameter in (run.model.output.weight, run.model.tgt_embedding.weight)}  # type: ignore[union-attr]
-    assert len(tied) == 1
+    written = content(name, tmp_path)
+    write(written, tmp_path / "a.ckpt")
+    actual = read(tmp_path / "a.ckpt")
+    assert actual[ENTRY] | {"vocabulary": {}} == written[ENTRY] | {"vocabulary": {}}
+    assert_equal(actual[ENTRY]["vocabulary"], written[ENTRY]["vocabulary"])
+    assert_equal(actual["optimizer_states"], written["optimizer_states"])
+    run = load(str(tmp_path / "a.ckpt"))
+    assert_equal({f"model.{key}": value for key, value in run.model.state_dict().items()}, dict(written["state_dict"]))
+    assert (run.step, run.settings.model, run.words) == (17, small_settings(name), {"un", "deux"})
+    assert run.model.output.weight is run.model.tgt_embedding.weight and not run.model.training
 
 
-def test_a_flipped_bit_is_refused_or_harmless(saved: Path) -> None:
-    before = saved.read_bytes()
-    whole = checksum(read(saved))
-    seed = random.randrange(2**32)
-    generator = random.Random(seed)
-    refused = 0
-    for _ in range(FLIPS):
-        place, bit = generator.randrange(len(before)), generator.randrange(8)
-        damaged = bytearray(before)
-        damaged[place] ^= 1 << bit
+def test_a_flipped_bit_is_refused_in_one_line_or_harmless(original: bytes, saved: Path) -> None:
+    """Flips a random bit at places in the data, in the header of each part, and in the directory at the end."""
+    expected = read(saved)
+    with zipfile.ZipFile(saved) as archive:
+        headers = [part.header_offset for part in archive.infolist()]
+        directory = archive.start_dir
+    generator = random.Random(seed := random.randrange(2**32))
+    places = {*range(0, len(original), 1009), *(start + i for start in headers for i in range(0, 60, 29))}
+    places |= {*range(directory, len(original), 13)}
+    refusals = 0
+    for place in places:
+        damaged = bytearray(original)
+        damaged[place] ^= 1 << generator.randrange(8)
         saved.write_bytes(damaged)
         try:
-            content = read(saved)
+            actual = read(saved)
         except InputError as error:
-            refused += 1
-            assert str(saved) in str(error) and len(error.problems) == 1
+            refusals += 1
+            assert len(error.problems) == 1 and str(error).startswith(f"{saved}: "), f"seed {seed}, byte {place}"
         else:
-            assert checksum(content) == whole, f"seed {seed}, byte {place}, bit {bit}"
-    assert refused > FLIPS / 2, f"seed {seed}"
+            assert_equal({**actual, ENTRY: {}}, {**expected, ENTRY: {}})
+            assert_equal(actual[ENTRY].pop("vocabulary"), expected[ENTRY]["vocabulary"])
+            assert actual[ENTRY].items() <= expected[ENTRY].items(), f"seed {seed}, byte {place}"
+    assert refusals > len(places) / 2, f"seed {seed}"
+
+
+def test_a_part_that_is_marked_as_a_folder_is_refused(saved: Path, tmp_path: Path) -> None:
+    """torch does not read such a part, and leaves its tensor uninitialised."""
+    with zipfile.ZipFile(saved) as good, zipfile.ZipFile(tmp_path / "marked.ckpt", "w") as marked:
+        for part in good.infolist():
+            stored = good.read(part)
+            part.external_attr = 0x10 * part.filename.endswith("data/11")
+            marked.writestr(part, stored)
+    with pytest.raises(InputError, match=REFUSED):
+        read(tmp_path / "marked.ckpt")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
 def test_a_truncated_file_is_refused(saved: Path, share: float) -> None:
     saved.write_bytes(saved.read_bytes()[: int(share * saved.stat().st_size)])
-    with pytest.raises(InputError, match="not a checkpoint, or a damaged one"):
+    with pytest.raises(InputError, match=REFUSED):
         load(str(saved))
 
 
@@ -113,254 +137,62 @@ def test_a_pickle_that_would_create_a_file_does_not(saved: Path, tmp_path: Path,
             pickled = part.filename.endswith("data.pkl")
             evil.writestr(part, pickle.dumps(CreatesFile(), 2) if pickled else good.read(part))
     for path in (plain, archive, hidden):
-        with pytest.raises(InputError, match="not a (readable )?checkpoint"):
+        with pytest.raises(InputError, match=REFUSED):
             load(str(path))
     assert not victim.exists()
     pickle.loads(plain.read_bytes())  # unlike our reader, pickle.loads runs the code
     assert victim.exists()
 
 
-def setter(key: str, value: object) -> Callable[[dict[str, Any]], None]:
-    """Returns a function that sets the entry at `key` (a path with slashes) to `value`, or removes it if `value` is None."""
-
-    def edit(content: dict[str, Any]) -> None:
-        *path, last = key.split("/")
-        for step in path:
-            content = content[step]
-        if value is None:
-            del content[last]
-        else:
-            content[last] = value
-
-    return edit
-
-
-def forge(content: Any, path: Path) -> None:
-    """Writes `content` to `path` as an attacker would, with a valid checksum if one can be computed."""
-    try:
-        right = checksum(content)
-    except Exception:  # `content` can be anything, so checksum() can raise anything
-        right = "0" * 64
-    with path.open("wb") as file:
-        torch.save({**content, CHECKSUM: right} if isinstance(content, dict) else content, file)
+def edit(path: Path, key: str, value: object) -> None:
+    """Sets the entry at `key` (a path with slashes) of a checkpoint to `value`, or removes it if `value` is None."""
+    section = stored = read(path)
+    *sections, last = key.split("/")
+    for name in sections:
+        section = section[name]
+    if value is None:
+        del section[last]
+    else:
+        section[last] = value
+    torch.save(stored, path)
 
 
 @pytest.mark.parametrize(
-    ("edit", "words"),
+    ("key", "value", "line"),
     [
-        (setter(ENTRY, None), "a checkpoint from another program"),
-        (setter(f"{ENTRY}/schema", SCHEMA - 1), f"its format is {SCHEMA - 1}, but this version reads format {SCHEMA}"),
-        (setter(f"{ENTRY}/schema", SCHEMA + 1), f"its format is {SCHEMA + 1}"),
-        (setter(f"{ENTRY}/config/model/name", "os.system"), "model.name=os.system: choose one of birnn, transformer"),
-        (setter(f"{ENTRY}/config/model/d_hidden", 10**9), "model.d_hidden=1000000000"),
-        (setter(f"{ENTRY}/config/model/d_hidden", 4096), "but the model needs"),  # refused before memory is allocated
-        (setter(f"{ENTRY}/config/model/d_hiden", 11), "did you mean model.d_hidden?"),
-        (setter(f"{ENTRY}/config/model", ["birnn"]), "is missing or invalid"),
-        (setter(f"{ENTRY}/config", None), "a part of the checkpoint is missing"),
-        (setter(f"{ENTRY}/vocabulary/src", torch.zeros(9, dtype=torch.uint8)), "the tokenizer is damaged"),
-        (setter("state_dict", None), "a part of the checkpoint is missing"),
-        (setter("state_dict/model.output.weight", None), "output.weight is missing"),
-        (setter("state_dict/model.extra", torch.zeros(3)), "extra is not in the model"),
-        (setter("state_dict/model.cell.bias_ih", torch.zeros(1).expand(33)), "cell.bias_ih"),  # 33 elements share one number
-        (setter("state_dict/model.cell.bias_ih", torch.zeros(34)), r"has shape \(34,\), but the model needs \(33,\)"),
-        (setter("state_dict/model.cell.bias_ih", "zeros"), "is missing or invalid"),
-        (setter(f"{ENTRY}/schema", "x" * 10**6), f"its format is x{{77}}\\.\\.\\., but this version reads format {SCHEMA}"),
-        (setter(f"{ENTRY}/schema", torch.tensor([1, 2])), "its format is Tensor"),
-        (setter(f"{ENTRY}/config/model/name", ["birnn"]), r"model\.name=\[birnn\]: choose one of"),
-        (setter(f"{ENTRY}/config", ["model"]), "is missing or invalid"),
-        (setter(f"{ENTRY}/config/model", 7), "is missing or invalid"),
-        (setter("global_step", "\x1b[2J"), "is missing or invalid"),
-        (setter(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).expand(10**12)), "not a dense tensor"),
-        (setter(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).as_strided((10**12, 1), (0, 1))), "not a dense"),
+        (ENTRY, None, REFUSED),
+        (f"{ENTRY}/format", FORMAT - 1, f"its format is {FORMAT - 1}, not {FORMAT}; train the model again"),
+        (f"{ENTRY}/schema", 2, f"its format is {FORMAT}, not"),  # the format of earlier versions
+        (f"{ENTRY}/config/model/name", "os.system", "in its configuration, model.name=os.system: choose one of"),
+        (f"{ENTRY}/config/model/d_hidden", 10**9, "in its configuration, model.d_hidden=1000000000"),
+        (f"{ENTRY}/config/model/d_hiden", 11, "did you mean model.d_hidden?"),
+        (f"{ENTRY}/config/name", "../outside", "name=../outside: give the name of a folder under output_dir"),
+        (f"{ENTRY}/config/data/src", "../outside", "data.src=../outside: give a name"),  # it becomes part of file names
+        (f"{ENTRY}/config/data/test", {"/outside": None}, "give a name"),
+        (f"{ENTRY}/config", None, REFUSED),
+        ("global_step", None, REFUSED),
+        ("state_dict/model.output.weight", None, "its weights do not fit its configuration"),
+        ("state_dict/model.extra", torch.zeros(3), "its weights do not fit its configuration"),
+        ("state_dict/model.cell.bias_ih", torch.zeros(34), "its weights do not fit its configuration"),
+        ("state_dict/model.cell.bias_ih", "zeros", REFUSED),
     ],
 )
-def test_foreign_and_changed_checkpoints_are_refused_in_one_line(
-    saved: Path, edit: Callable[[dict[str, Any]], None], words: str
-) -> None:
-    changed = read(saved)
-    edit(changed)
-    forge(changed, saved)
-    with pytest.raises(InputError, match=words) as refused:
+def test_foreign_and_changed_checkpoints_are_refused_in_one_line(saved: Path, key: str, value: object, line: str) -> None:
+    edit(saved, key, value)
+    with pytest.raises(InputError, match=line) as refusal:
         load(str(saved))
-    assert len(refused.value.problems) == 1
+    assert len(refusal.value.problems) == 1 and str(refusal.value).startswith(f"{saved}: ")
 
 
-def content_with_shared_memory(n_layers: int, d_ff: int, folder: Path) -> dict[str, Any]:
-    """Returns the content of a Transformer checkpoint whose weights all share one block of memory."""
-    pairs = Dataset.from_dict({"src": ["un deux trois", "trois"], "tgt": ["one two three", "three"]})
-    vocabulary = Vocabulary.train(pairs, vocab_size=300, type="bpe", joint=True, cache_dir=folder)
-    config = {**MODEL["transformer"], "n_layers": n_layers, "d_ff": d_ff}
-    with torch.device("meta"):
-        planned = checkpoint.build(config, vocabulary, seed=3).state_dict()
-    memory = torch.zeros(max(tensor.numel() for tensor in planned.values()))
-    return {
-        "state_dict": {f"model.{name}": memory[: one.numel()].view(one.shape) for name, one in planned.items()},
-        "global_step": 17,
-        ENTRY: checkpoint.entry({"model": config, "seed": 3}, vocabulary, text="", words=""),
-    }
-
-
-def test_weights_that_share_memory_are_refused_before_the_model_allocates_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "shared.ckpt"
-    forge(content_with_shared_memory(11, 65536, tmp_path), path)
-    built = []
-    build = checkpoint.build
-    monkeypatch.setattr(checkpoint, "build", lambda *given: built.append(build(*given)) or built[-1])
-    with pytest.raises(InputError, match=r"expand to far more than the size of the file|bytes of weights, but the file holds"):
-        load(str(path))
-    assert all(one.output.weight.is_meta for one in built)
-
-
-def test_a_model_beyond_memory_is_refused_before_it_is_made(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1}
-    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
-    with pytest.raises(InputError, match=r"model: its [\d,]+ parameters take 0 GB, but the device has 0 GB; make it smaller"):
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_have_diverged(saved: Path, value: float) -> None:
+    edit(saved, "state_dict/model.cell.bias_ih", torch.full((57,), value))
+    with pytest.raises(Diverged, match=r"saved\.ckpt: cell\.bias_ih holds values that are not finite"):
         load(str(saved))
 
 
-def test_a_list_that_repeats_itself_exponentially_is_refused(saved: Path) -> None:
-    bomb: Any = "x"
-    for _ in range(30):
-        bomb = [bomb] * 9
-    evil = {**read(saved), "loops": bomb}
-    torch.save({**evil, CHECKSUM: "0" * 64}, saved)
-    with pytest.raises(InputError, match="far more than the size of the file"):
-        read(saved)
-
-
-class Reserves:
-    """Allocates `size` bytes when an instance is unpickled, even by torch.load(weights_only=True)."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return bytearray, (self.size,)
-
-
-def cyclic() -> list[Any]:
-    one: list[Any] = [1]
-    one.append(one)
-    return one
-
-
-def deep() -> Any:
-    one: Any = 0
-    for _ in range(300):
-        one = [one]
-    return one
-
-
-ODD_VALUES: dict[str, Callable[[], Any]] = {
-    "a set": lambda: {1, 2},
-    "complex": lambda: 1j,
-    "bytes": lambda: b"\x00\xff",
-    "a bytearray": lambda: bytearray(b"\x00"),
-    "a bytearray of any size": lambda: Reserves(10**7),
-    "a dtype": lambda: torch.float32,
-    "a size": lambda: torch.Size([3]),
-    "a device": lambda: torch.device("cpu"),
-    "a counter": lambda: Counter("aab"),
-    "a parameter": lambda: torch.nn.Parameter(torch.zeros(3)),
-    "a sparse tensor": lambda: torch.eye(3).to_sparse(),
-    "a quantized tensor": lambda: torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8),
-    "a complex tensor": lambda: torch.zeros(3, dtype=torch.complex64),
-    "a meta tensor": lambda: torch.zeros(3, device="meta"),
-    "a tensor with gradient": lambda: torch.zeros(3, requires_grad=True),
-    "an expanded tensor": lambda: torch.zeros(1).expand(10**9),
-    "a transposed tensor": lambda: torch.zeros(2, 3).T,
-    "a tensor": lambda: torch.zeros(2, 3),
-    "an empty tensor": lambda: torch.zeros(0),
-    "keys that are numbers": lambda: {0.5: 1, None: 2},
-    "keys that are tuples": lambda: {(1, 2): 3},
-    "keys that are tensors": lambda: {torch.zeros(2): 3},
-    "a cyclic list": cyclic,
-    "a deep list": deep,
-    "a long number": lambda: 10**9000,
-    "a large number": lambda: 2**70,
-    "NaN": lambda: float("nan"),
-    "a lone surrogate": lambda: "\ud800",
-    "an escape sequence": lambda: "\x1b]0;owned\x07",
-    "long text": lambda: "x" * 10**5,
-    "nothing": lambda: None,
-    "true": lambda: True,
-    "a list": lambda: [1, "a"],
-    "an empty list": lambda: [],
-    "an empty mapping": lambda: {},
-}
-# Paths to entries of a checkpoint, as tuples of nested keys. The test below sets each of these entries to odd values.
-PLACES = [
-    (),
-    (ENTRY,),
-    (ENTRY, "schema"),
-    (ENTRY, "config"),
-    (ENTRY, "config", "model"),
-    (ENTRY, "config", "model", "name"),
-    (ENTRY, "config", "model", "d_hidden"),
-    (ENTRY, "config", "seed"),
-    (ENTRY, "vocabulary"),
-    (ENTRY, "vocabulary", "src"),
-    (ENTRY, "vocabulary", "joint"),
-    (ENTRY, "provenance"),
-    ("state_dict",),
-    ("state_dict", "model.cell.bias_ih"),
-    ("optimizer_states",),
-    ("global_step",),
-    (CHECKSUM,),
-    (7,),
-]
-
-
-@pytest.fixture(scope="module")
-def genuine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Returns a folder for checkpoints and the content of a valid checkpoint."""
-    folder = tmp_path_factory.mktemp("genuine")
-    return folder, content("birnn", folder)
-
-
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
-@pytest.mark.parametrize("what", ODD_VALUES)
-def test_any_value_anywhere_in_a_checkpoint_is_refused_in_one_line_or_harmless(
-    what: str, genuine: tuple[Path, dict[str, Any]]
-) -> None:
-    folder, original = genuine
-    path = folder / "odd.ckpt"
-    for place in PLACES:
-        changed = _with(original, place, ODD_VALUES[what]())
-        with contextlib.suppress(UnicodeEncodeError, ValueError, TypeError):  # raised by torch.save for some values
-            path.unlink(missing_ok=True)
-            forge(changed, path)
-        if not path.exists():
-            continue
-        for reader in (lambda: read(path), lambda: load(str(path))):
-            try:
-                reader()
-            except InputError as error:
-                assert len(error.problems) == 1 and len(str(error)) < 600, place
-                assert str(error).isprintable(), place
-
-
-def _with(whole: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """Returns a copy of `whole` with the entry at `place` (a tuple of nested keys) set to `value`."""
-    if not place:
-        return value
-    return {**whole, place[0]: _with(whole.get(place[0]), place[1:], value)}
-
-
-def test_a_compressed_archive_is_refused(saved: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "packed.ckpt"
-    with zipfile.ZipFile(saved) as good, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as small:
-        for part in good.namelist():
-            small.writestr(part, good.read(part) if part.endswith("data.pkl") else bytes(10**6))
-    with pytest.raises(InputError, match="it would unpack to"):
-        read(packed)
-
-
-def test_writing_replaces_all_or_nothing(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = saved.read_bytes()
+def test_a_failed_write_leaves_the_old_file(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = saved.read_bytes()
 
     def full(content: object, file: Any) -> None:
         file.write(b"half")
@@ -369,45 +201,12 @@ def test_writing_replaces_all_or_nothing(saved: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(InputError, match="cannot be written .No space left on device"):
         write({}, saved)
-    assert saved.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir() if "ckpt" in path.name] == ["saved.ckpt"]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"a": 1}, {"a": True}),
-        ({"a": 1}, {"a": 1.0}),
-        ({"a": "1"}, {"a": 1}),
-        ({"a": None}, {"a": "None"}),
-        (["a", "b"], ["a,b"]),
-        (["a", ["b"]], [["a"], "b"]),
-        ([1, 2], (1, 2)),
-        ({"a": 1, "b": 2}, {"b": 1, "a": 2}),
-        (0.0, -0.0),
-        (torch.zeros(2, 3), torch.zeros(3, 2)),
-        (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
-        (torch.tensor(0.0), torch.tensor(-0.0)),
-        (torch.zeros(3, dtype=torch.bfloat16), torch.tensor([0, 0, 1e-30], dtype=torch.bfloat16)),
-    ],
-)
-def test_a_checksum_tells_values_apart(one: object, other: object) -> None:
-    assert checksum(one) != checksum(other)
-    assert checksum(one) == checksum(_copy(one))
-
-
-def _copy(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else pickle.loads(pickle.dumps(value))
-
-
-def test_a_checkpoint_holds_no_other_kind_of_value() -> None:
-    with pytest.raises(TypeError, match="but a is a set"):
-        checksum({"a": {1}})
+    assert saved.read_bytes() == written and [*tmp_path.iterdir()] == [saved]
 
 
 def test_the_mean_of_checkpoints(tmp_path: Path) -> None:
     states = [torch.randn(5, 3, generator=torch.Generator().manual_seed(i)) for i in range(3)]
     paths = [tmp_path / f"{i}.ckpt" for i in range(3)]
     for path, state in zip(paths, states, strict=True):
-        write({ENTRY: {"schema": SCHEMA}, "state_dict": {"w": state}}, path)
+        write({ENTRY: {"format": FORMAT}, "state_dict": {"w": state}}, path)
     torch.testing.assert_close(checkpoint.average(paths)["w"], torch.stack(states).mean(0))

@@ -14,9 +14,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from entente.console.endings import STOPPING, StopSignals, default_signals
 
 from bad_inputs import Result, content, run
-from entente.console.endings import STOPPING, StopSignals, default_signals
 from interruptions import differences
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}

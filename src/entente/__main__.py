@@ -1,5 +1,6 @@
 """The command `entente`, or `python -m entente`, which takes a verb, flags, and settings as KEY=VALUE."""
 
+import gc
 import os
 import sys
 
@@ -7,6 +8,9 @@ import sys
 # THP_MEM_ALLOC_ENABLE requests 2 MB huge pages for large tensors, so that memory accesses cause fewer TLB misses. The Linux
 # kernel grants them if transparent huge pages are set to "madvise" or "always".
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+# What is created before the command runs lives on. Without searches for garbage in it, imports take a tenth less time.
+gc.disable()
 
 from entente import cli  # noqa: E402
 from entente.console import exit_codes  # noqa: E402

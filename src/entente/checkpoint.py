@@ -1,8 +1,7 @@
 """Checkpoints: the weights, settings, vocabulary and provenance of a run, in one file.
 
-The file is a Lightning checkpoint, so training can resume from it, with our own entry added. It is read as data, never as code:
-torch loads it with `weights_only=True`, and the model is built from one of our classes. Damage is found by the checksum that
-the zip format stores of each of its parts.
+The file is a Lightning checkpoint with our own entry added. It is read as data, never as code: torch loads it with
+`weights_only=True`, and the model is built from one of our classes. Damage is found by the zip format's checksums.
 """
 
 import zipfile
@@ -34,7 +33,7 @@ UNREADABLE = "not a checkpoint of this program, or a damaged one; use another co
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """The content of a checkpoint, ready to translate, with the model in evaluation mode."""
+    """The content of a checkpoint, with the model in evaluation mode."""
 
     model: Seq2Seq
     vocabulary: Vocabulary
@@ -45,7 +44,6 @@ class TrainedRun:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The names of the source and the target language."""
         return self.settings.data.src, self.settings.data.tgt
 
     def summary(self) -> str:
@@ -62,15 +60,13 @@ def sizes_of(vocabulary: Vocabulary, seed: int) -> Sizes:
 
 
 def entry(settings: RunSettings, vocabulary: Vocabulary, text: str, words: str) -> dict[str, Any]:
-    """Returns our entry in a checkpoint: plain values and tensors. text: the digest of the corpus. words: the distinct words of
-    the source sentences in train, one per line."""
+    """Returns our entry in a checkpoint. text: `Corpus.digest`. words: the distinct source words of train, one per line."""
     content = {"config": settings.stored(), "vocabulary": vocabulary.state(), "text": text, "words": words}
     return {"format": FORMAT, "provenance": provenance(), **content}
 
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Raises InputError if this run's corpus (see `Corpus.digest`) or vocabulary differs from the checkpoint's: the weights fit
-    only the stored vocabulary. stored, current: the `entry` of the checkpoint and of this run."""
+    """Raises InputError if the corpus or the vocabulary of a checkpoint's `entry` differs from this run's."""
     if stored["text"] != current["text"]:
         problem, advice = "the training or validation text has changed since this checkpoint was written", "that text"
     elif any(not torch.equal(stored["vocabulary"][side], current["vocabulary"][side]) for side in ("src", "tgt")):
@@ -90,7 +86,7 @@ def find(checkpoint: str) -> Path:
 
 
 def write(content: Mapping[str, Any], path: Path) -> None:
-    """Writes a checkpoint atomically: a reader finds either the complete file or the previous one."""
+    """Writes a checkpoint atomically."""
     try:
         with open_atomic(path) as file:
             torch.save(content, file)
@@ -112,24 +108,21 @@ def _as_input_error(path: Path, problem: str) -> Iterator[None]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns the content of one of our checkpoints: plain values and tensors. Raises InputError if the file is damaged, not
-    ours, or of another format."""
+    """Returns the content of a checkpoint: plain values and tensors. Raises InputError if it is damaged or not ours."""
     with _as_input_error(path, UNREADABLE):
         with zipfile.ZipFile(path) as archive:
-            if archive.testzip():
-                raise ValueError("a part does not match its checksum")
+            if archive.testzip() or any(part.external_attr for part in archive.infolist()):
+                # torch would fill a tensor whose part is marked as a folder with whatever is in memory
+                raise ValueError("a part does not match its checksum, or is not a file")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         if "schema" in content[ENTRY] or content[ENTRY]["format"] != FORMAT:
-            stored = content[ENTRY].get("format", content[ENTRY].get("schema"))
-            raise InputError(
-                f"{path}: its format is {to_text(stored)}, not {FORMAT}; train the model again, or use its version"
-            )
+            stored = to_text(content[ENTRY].get("format", content[ENTRY].get("schema")))
+            raise InputError(f"{path}: its format is {stored}, not {FORMAT}; train the model again, or use its version")
     return content
 
 
 def load(checkpoint: str) -> TrainedRun:
-    """Loads a checkpoint (see `find`). Raises InputError if it is missing or not ours, and Diverged if a weight is not
-    finite."""
+    """Loads a checkpoint (see `find`). Raises Diverged if a weight is not finite."""
     path = find(checkpoint)
     content = read(path)
     with _as_input_error(path, UNREADABLE):
@@ -137,11 +130,8 @@ def load(checkpoint: str) -> TrainedRun:
         weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
         settings = validate(RunSettings, ours["config"], where=f"{path}: in its configuration, ")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
-        for name, weight in weights.items():
-            if not weight.isfinite().all():
-                raise Diverged(
-                    f"{path}: {name} holds values that are not finite; train the model again with a smaller optim.lr"
-                )
+        if names := [name for name, weight in weights.items() if not weight.isfinite().all()]:
+            raise Diverged(f"{path}: {names[0]} holds values that are not finite; train again with a smaller optim.lr")
     model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
     with _as_input_error(path, "its weights do not fit its configuration; use another copy, or train the model again"):
         model.load_state_dict(weights)
@@ -151,6 +141,5 @@ def load(checkpoint: str) -> TrainedRun:
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Averages the weights of several checkpoints of a run, summing in float64 (Vaswani et al. 2017, section 6.1)."""
     states = [read(path)["state_dict"] for path in paths]
-    return {
-        name: (sum(state[name].double() for state in states) / len(states)).to(first.dtype) for name, first in states[0].items()
-    }
+    means = {name: sum(state[name].double() for state in states) / len(states) for name in states[0]}
+    return {name: mean.to(states[0][name].dtype) for name, mean in means.items()}

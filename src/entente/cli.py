@@ -1,27 +1,29 @@
 """Turns a command line into settings, and reports all of the user's mistakes at once.
 
 `train`, `ablate` and `data` are composed by Hydra from the files in configs/. The other verbs need no config groups: each of
-their arguments is split at its first `=`, and the value of a text setting is taken as it stands.
+their arguments is split at its first `=`, and the value of a text setting is taken as it stands. Hydra is imported only where
+it is needed, because that takes as long as all the rest of `entente VERB --help`.
 """
 
 import argparse
+import gc
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import yaml
 
-from entente.commands import settings as commands
-from entente.console import lines_of, print_error
+import entente.commands.settings as commands
+from entente.console import report
 from entente.errors import InputError, reason
 from entente.help import help_text, overview
-from entente.settings import MISSING, RunSettings, Section
-from entente.validation import fields_of, suggestion, validate
+from entente.settings import RunSettings, Section
+from entente.validation import settings_of, suggestion, validate
 
 HERE = Path(__file__).resolve().parent
 # configs/ is in the package if installed as a wheel, or at the top level of a checkout.
@@ -53,15 +55,19 @@ class Composition:
 
 def main(arguments: Sequence[str]) -> None:
     """Runs a command line, without the name of the program."""
+    if broken := [word for word in arguments if not word.isascii() and word != word.encode(errors="replace").decode()]:
+        raise InputError(*(f"{word}: not UTF-8 text; convert it, or rename the file" for word in broken))
     verb, *rest = [word for word in arguments if word not in ("-h", "--help", "help")] or [""]
-    wants_help = len(rest) + bool(verb) < len(arguments) or not verb
+    wants_help = len(rest) + bool(verb) < len(arguments)
     if verb in VERBS:
         run(verb, rest, wants_help)
     elif verb == "--version":
+        from importlib.metadata import version
+
         print(f"entente {version('entente')}")
-    elif wants_help and not verb:
-        print(overview([*VERBS]), file=sys.stdout if arguments else sys.stderr)
-        sys.exit(0 if arguments else 2)
+    elif not verb:
+        print(overview([*VERBS]), file=sys.stdout if wants_help else sys.stderr)
+        sys.exit(0 if wants_help else 2)
     else:
         raise InputError(f"{verb}: choose one of {', '.join(VERBS)}{suggestion(verb, VERBS)}")
 
@@ -69,12 +75,11 @@ def main(arguments: Sequence[str]) -> None:
 def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
     """Checks the settings of a verb and calls `main` of its module in entente.commands, or prints help."""
     if verb not in COMPOSED:
-        values = read_arguments(verb, arguments)
         if wants_help:
             print(help_text(verb, [VERBS[verb]], defaults(VERBS[verb]), {}))
         else:
-            settings = validate(VERBS[verb], values)
-            import_module(f"entente.commands.{verb}").main(settings)
+            settings = check(verb, *read_arguments(verb, arguments))
+            _command(verb)(settings)
         return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = _refuse_flag  # type: ignore[method-assign]
@@ -83,88 +88,110 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
     parser.add_argument("--config-dir")
     parser.add_argument("overrides", nargs="*")
     flags = parser.parse_intermixed_args(arguments)
+    if flags.config_dir and not Path(flags.config_dir).is_dir():
+        raise InputError(f"--config-dir={flags.config_dir}: no such folder")
     if flags.multirun and not wants_help:
         sweep(verb, flags.overrides, flags.config_dir)
         return
     composition, problems = compose_checked(verb, flags.overrides, flags.config_dir)
-    if wants_help or flags.cfg:
-        if problems:
-            raise InputError(*problems)
-        if wants_help:
-            kinds = [RunSettings, VERBS[verb]] if verb == "ablate" else [VERBS[verb]]
-            print(help_text(verb, kinds, composition.values, options(flags.config_dir)))
-        else:
-            print(yaml.safe_dump(composition.values, sort_keys=False, allow_unicode=True).rstrip())
-    else:
+    if not wants_help and not flags.cfg:
         call(verb, composition, problems)
+    elif problems:
+        raise InputError(*problems)
+    elif wants_help:
+        groups = {"data": options(None)["data"]} if verb == "data" else options(flags.config_dir)
+        runs: list[type[Section]] = [RunSettings] if verb == "ablate" else []
+        print(help_text(verb, [*runs, VERBS[verb]], composition.values, groups))
+    else:
+        print(yaml.safe_dump(composition.values, sort_keys=False, allow_unicode=True).rstrip())
 
 
 def call(verb: str, composition: Composition, problems: Sequence[str] = ()) -> None:
-    """Calls the command of a verb. problems: those found before its settings were checked; all are reported together."""
-    kind, values = VERBS[verb], composition.values
-    own = values if verb != "ablate" else {key: value for key, value in values.items() if key in kind.model_fields}
-    skip = tuple(f"{problem.partition('=')[0]}." for problem in problems)  # settings of a config group with a wrong option
+    """Calls the command of a verb that Hydra composed. problems: see `check`."""
+    settings = check(verb, composition.values, problems)
+    _command(verb)(settings, *([] if verb == "data" else [composition]))
+
+
+def _command(verb: str) -> Any:
+    command = import_module(f"entente.commands.{verb}").main
+    gc.enable()  # see entente.__main__
+    return command
+
+
+def check(verb: str, values: dict[str, Any], problems: Sequence[str]) -> Any:
+    """Returns the settings of a verb. Raises InputError with all problems. problems: those found while the command line was
+    read, each with its `KEY=`; what follows from them, such as a setting that is missing, is not reported."""
+    consequences = tuple(f"{problem.partition('=')[0]}{end}" for problem in problems for end in ".= ")
     try:
-        settings = validate(kind, own)
+        settings = validate(VERBS[verb], values)
     except InputError as error:
-        raise InputError(*problems, *(line for line in error.problems if not line.startswith(skip))) from None
+        problems = [*problems, *(line for line in error.problems if not line.startswith(consequences))]
     if problems:
         raise InputError(*problems)
-    command = import_module(f"entente.commands.{verb}").main
-    command(settings) if verb == "data" else command(settings, composition)
+    return settings
 
 
 def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
-    """Lets Hydra run the verb once for each combination of values. A failing run is reported, and the others go on."""
-    from hydra._internal.utils import _run_hydra, get_args_parser  # hydra.main can only read sys.argv
+    """Lets Hydra run the verb once for each combination of values. A failing run is reported, the others go on, and the exit
+    code is that of the first failure."""
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
-    from omegaconf import OmegaConf
 
-    register()
-    codes: list[int] = []
-
-    def task(config: Any) -> None:
+    def task(config: Any) -> int:
         job = HydraConfig.get()
-        values: Any = OmegaConf.to_container(config, resolve=True)
-        choices = {str(group): str(option) for group, option in job.runtime.choices.items()}
         try:
-            call(verb, Composition(values, [*job.overrides.task], choices, config_dir))
+            call(verb, _composition(config, job.runtime.choices, [*job.overrides.task], config_dir))
         except Exception as error:
-            if (ending := lines_of(error)) is not None:
-                codes.append(print_error(*ending))
-            raise
+            if (code := report(error)) is None:
+                raise
+            return code
+        return 0
 
-    flags = ["--multirun", *([f"--config-dir={config_dir}"] if config_dir else [])]
-    parser = get_args_parser()
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise errors instead of printing them
-    try:
-        _run_hydra(parser.parse_args([*flags, *map(forced, overrides)]), parser, task, str(CONFIGS), verb)
-    except Exception as error:
-        if codes:
-            sys.exit(codes[0])
-        if lines_of(error) is None:
-            raise InputError(reason(error.__cause__ or error)) from error
-        raise
+    line = _for_hydra(overrides, config_dir)
+    with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        runner: Any = GlobalHydra.instance().hydra
+        batches = runner.multirun(verb, task, line, with_log_configuration=False)
+    sys.exit(next((job.return_value for batch in batches for job in batch if job.return_value), 0))
 
 
 def compose(verb: str, overrides: Sequence[str], config_dir: str | None = None) -> Composition:
     """Returns the configuration that Hydra composes. Raises InputError if an override or a file is invalid."""
     import hydra
+    from hydra.core.global_hydra import GlobalHydra
+
+    line, instance = _for_hydra(overrides, config_dir), GlobalHydra.instance()
+    sweeping, instance.hydra = instance.hydra, None  # not None in a sweep, whose runs compose their baselines
+    try:
+        with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            config = hydra.compose(verb, line, return_hydra_config=True)
+    finally:
+        instance.hydra = sweeping
+    return _composition(config, config.hydra.runtime.choices, list(overrides), config_dir)
+
+
+def _composition(config: Any, choices: Any, overrides: list[str], config_dir: str | None) -> Composition:
+    """Returns Hydra's configuration as plain values, without the settings that have no value (`???`)."""
     from omegaconf import OmegaConf
 
-    register()
-    paths = [f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]"] if config_dir else []
+    def with_values(node: Any) -> Any:
+        return {key: with_values(item) for key, item in node.items() if item != "???"} if isinstance(node, dict) else node
+
+    with _hydra_errors():
+        values = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), resolve=True)
+    return Composition(with_values(values), overrides, {str(key): str(name) for key, name in choices.items()}, config_dir)
+
+
+@contextmanager
+def _hydra_errors() -> Iterator[None]:
+    """Turns an error that Hydra finds in a command line or a file into one line, with overrides as they were typed."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
-        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            config = hydra.compose(verb, [*map(forced, overrides), *paths], return_hydra_config=True)
-        choices = {str(group): str(option) for group, option in config.hydra.runtime.choices.items()}
-        values: Any = OmegaConf.to_container(
-            OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), resolve=True
-        )
-    except Exception as error:  # Hydra raises errors of many types for a bad command line or file
-        cause = error.__cause__ if error.__cause__ and "Error merging" in str(error) else error
-        raise InputError(reason(cause)) from error
-    return Composition(values, list(overrides), choices, config_dir)
+        yield
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise InputError(" ".join(str(error).replace("++", "").split())) from error
 
 
 def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None) -> tuple[Composition, list[str]]:
@@ -173,81 +200,93 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals and not key.startswith("~"):
-            likely = [f"{group}={key}" for group, names in groups.items() if key in names]
-            problems.append(f"{override}: write KEY=VALUE{f'; did you mean {likely[0]}?' if likely else ''}")
+            likely = [f"; did you mean {group}={key}?" for group, names in groups.items() if key in names]
+            problems.append(f"{override}: write KEY=VALUE{likely[0] if likely else ''}")
         elif key in groups and value not in groups[key]:
             problems.append(f"{override}: choose one of {', '.join(groups[key])}{suggestion(value, groups[key])}")
         else:
             usable.append(override)
-    return compose(verb, usable, config_dir), problems
+    try:
+        return compose(verb, usable, config_dir), problems
+    except InputError as error:
+        raise InputError(*problems, *error.problems) from error
 
 
-def forced(override: str) -> str:
-    """Returns an override that Hydra accepts even if the key is unknown (`validate` then reports it with everything else), with
-    quotes around a value that Hydra's grammar could not read."""
+def _for_hydra(overrides: Iterable[str], config_dir: str | None) -> list[str]:
+    """Returns the overrides so that Hydra accepts them even if a key is unknown, which `validate` then reports together with
+    everything else, or if a value needs quotes in Hydra's grammar."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    key, equals, value = override.partition("=")
-    if not equals or key[:1] in "+~" or key.startswith("hydra") or key.partition("@")[0] in options(None):
-        return override
-    try:
-        OverridesParser.create().parse_override(override)
-    except HydraException:
-        value = '"' + value.replace('"', r"\"") + '"'
-    return f"++{key}={value}"
+    _register()
+    parser, groups = OverridesParser.create(), options(config_dir)
+    line = [f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]"] if config_dir else []
+    for override in overrides:
+        key, equals, value = override.lstrip("+").partition("=")
+        if equals and not key.startswith(("~", "hydra")) and key.partition("@")[0] not in groups:
+            override = f"++{key}={value}"
+            try:
+                parser.parse_override(override)
+            except HydraException:
+                quoted = value.replace('"', r"\"")
+                override = f'++{key}="{quoted}"'
+        line.append(override)
+    return line
 
 
 def options(config_dir: str | None) -> dict[str, list[str]]:
     """Returns the options of each config group: the names of the files in its folder."""
-    names: dict[str, list[str]] = {}
-    for folder in filter(None, (CONFIGS, config_dir)):
-        for group in sorted(path for path in Path(folder).glob("*") if path.is_dir() and path.name != "hydra"):
-            names.setdefault(group.name, []).extend(sorted(path.stem for path in group.glob("*.yaml")))
-    return {group: list(dict.fromkeys(files)) for group, files in names.items() if files}
+    groups: dict[str, list[str]] = {}
+    for folder in [CONFIGS, Path(config_dir)] if config_dir else [CONFIGS]:
+        for path in sorted(folder.glob("*/*.yaml")):
+            groups.setdefault(path.parent.name, []).append(path.stem)
+    return groups
 
 
-def register() -> None:
+def _register() -> None:
     """Gives Hydra the defaults of all settings, as the configs `_train`, `data/_grammar` and so on that configs/ refers to."""
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
-    run_defaults = {key: value for key, value in defaults(RunSettings).items() if key not in ("model", "data")}
-    store.store("_train", run_defaults)
-    for verb in ("ablate", "data"):
-        store.store(f"_{verb}", {key: value for key, value in defaults(VERBS[verb]).items() if key != "data"})
+    for verb in COMPOSED:
+        store.store(f"_{verb}", {key: value for key, value in defaults(VERBS[verb]).items() if key not in ("model", "data")})
     for group in ("model", "data"):
         for kind in get_args(RunSettings.model_fields[group].annotation):
             store.store(f"_{kind.model_fields['name'].default}", defaults(kind), group)
 
 
 def defaults(kind: type[Section]) -> dict[str, Any]:
-    """Returns the default values of a section, as plain values. A setting without a default has the value MISSING."""
-    required = {name: MISSING for name, field in kind.model_fields.items() if field.is_required()}
-    return kind.model_construct().model_dump(mode="json", exclude={*required}) | required
+    """Returns the default values of a section, as plain values, without those that the user must set."""
+    required = {name for name, field in kind.model_fields.items() if field.is_required()}
+    return kind.model_construct().model_dump(mode="json", exclude=required)
 
 
-def read_arguments(verb: str, arguments: Iterable[str]) -> dict[str, Any]:
-    """Returns the settings given as KEY=VALUE, nested. `compare` also takes directories without a key."""
+def read_arguments(verb: str, arguments: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the settings given as KEY=VALUE, nested, and a line for each argument that is none. `compare` also takes
+    directories without a key."""
     from omegaconf import OmegaConf
 
-    values: dict[str, Any] = {}
-    texts = {key for key, field in fields_of(VERBS[verb], {}) if str in (field.annotation, *get_args(field.annotation))}
+    schemas, texts = settings_of(VERBS[verb], {}), dict[str, Any]()
+    values, problems = OmegaConf.create(), list[str]()
     for argument in arguments:
         key, equals, text = argument.partition("=")
+        forms = schemas[key].get("anyOf", [schemas[key]]) if key in schemas else []
+        types = {form.get("type") for form in forms if "enum" not in form}
         if argument.startswith("-"):
             _refuse_flag(f"unknown flag: {argument}")
         elif not equals and verb == "compare":
-            values["runs"] = [*values.get("runs", []), argument]
+            texts["runs"] = [*texts.get("runs", []), argument]
         elif not equals:
-            raise InputError(f"{argument}: write KEY=VALUE")
-        elif key in texts and text[:1] != "[":
-            values[key] = None if text == "null" else text
+            problems.append(f"{argument}: write KEY=VALUE")
+        elif "string" in types and not (text == "null" and "null" in types) and not (text[:1] == "[" and "array" in types):
+            texts[key] = text
         else:
-            read: Any = OmegaConf.to_container(OmegaConf.from_dotlist([argument]))
-            for part, value in read.items():
-                values[part] = {**values.get(part, {}), **value} if isinstance(value, dict) else value
-    return values
+            try:
+                values.merge_with_dotlist([argument])
+            except Exception as error:  # OmegaConf and YAML raise errors of many types
+                problems.append(f"{argument}: {reason(error)}")
+    plain: Any = OmegaConf.to_container(values)
+    return plain | texts, problems
 
 
 def _refuse_flag(message: str) -> NoReturn:

@@ -2,9 +2,7 @@
 
 On a terminal, each task in progress is a live line below the log. Elsewhere (a pipe, a CI log), the line of the innermost task
 is logged whenever nothing has been printed for half a minute, so that a slow program can be told apart from one that hangs.
-
-Exit codes: 0: success. 2: invalid input, a file error or lack of memory, with a line `error: ...` for each problem. 3: training
-diverged. 75: interrupted, but resumable. 128 + N: ended by signal N, with nothing to resume.
+The exit codes are those of the exceptions in entente.errors, and 2 after a file error or for lack of memory.
 """
 
 import logging
@@ -15,15 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from datetime import timedelta
 from typing import Any, TypeVar
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
-
 from entente import escape
-from entente.errors import Diverged, InputError, Interrupted, reason
+from entente.errors import Diverged, InputError, Interrupted, Stopped, raise_stopped, reason
+from entente.escape import LineFormatter
 
 Item = TypeVar("Item")
 log = logging.getLogger("entente")
@@ -34,16 +29,7 @@ STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR2") i
 
 def clock(seconds: float) -> str:
     """Formats a duration as minutes and seconds, with hours only if there are any: 2:10, 1:02:10."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-class LineFormatter(logging.Formatter):
-    """Formats each record as one line, using `escape.line`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return escape.line(super().format(record))
+    return str(timedelta(seconds=round(seconds))).removeprefix("0:").removeprefix("0")
 
 
 class Display(logging.Handler):
@@ -52,50 +38,35 @@ class Display(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(LineFormatter())
-        self.stderr, self.hidden = False, False
+        self.stderr = False
         self.tasks: list[Task] = []  # the outermost first
-        self._live: Live | None = None
-        self._ended = threading.Event()
-        self._printed = 0.0  # time.monotonic() of the last output
+        self.live: Any = None  # rich's display on a terminal
+        self._printed = time.monotonic()  # time of the last output
 
     def emit(self, record: logging.LogRecord) -> None:
         self._printed = time.monotonic()
-        if self._live:
-            self._live.console.print(Text(self.format(record)), soft_wrap=True)
+        if self.live:
+            self.live.console.out(self.format(record), highlight=False)
         else:  # to the current `sys.stdout`, since tests replace it
             print(self.format(record), file=sys.stderr if self.stderr else sys.stdout, flush=True)
 
-    def add(self, task: "Task") -> None:
-        if self.hidden:
-            return
-        self.tasks.append(task)
-        if len(self.tasks) > 1:
-            return
-        console = Console(stderr=self.stderr)
+    def show_tasks(self) -> None:
+        """Shows the tasks below the log if it is printed on a terminal."""
+        from rich.console import Console  # slow to import, and not needed for help and for mistakes
+        from rich.live import Live
+
+        console = Console(stderr=self.stderr, markup=False, emoji=False, highlight=False)
         if console.is_interactive:
-            self._live = Live(console=console, get_renderable=self._lines, refresh_per_second=4, transient=True)
-            self._live.start(refresh=True)
-        else:
-            self._ended.clear()
-            self._printed = max(self._printed, task.began)
-            threading.Thread(target=self._log_when_silent, daemon=True).start()
+            self.live = Live(console=console, get_renderable=lambda: "\n".join(map(Task.line, self.tasks)), transient=True)
+            self.live.start(refresh=True)
 
-    def remove(self, task: "Task") -> None:
-        if task in self.tasks:
-            self.tasks.remove(task)
-        if not self.tasks:
-            self._ended.set()
-            if self._live:
-                self._live.stop()
-            self._live = None
-
-    def _lines(self) -> Group:
-        return Group(*(Text(task.line(), no_wrap=True, overflow="ellipsis") for task in self.tasks))
-
-    def _log_when_silent(self) -> None:
-        while not self._ended.wait(max(0.0, self._printed + SILENCE - time.monotonic())):
-            if self.tasks and time.monotonic() >= self._printed + SILENCE:
-                log.info(self.tasks[-1].line())
+    def log_when_silent(self) -> None:
+        """Logs the innermost task after each SILENCE. Runs as long as the process, in a thread of its own."""
+        while True:
+            time.sleep(1)
+            if not self.live and time.monotonic() >= self._printed + SILENCE:
+                for task in self.tasks[-1:]:
+                    log.info(task.line())
 
 
 display = Display()
@@ -103,16 +74,17 @@ display = Display()
 
 def start_log(to_stderr: bool = False) -> None:
     """Sends the log to standard output, or to standard error if standard output carries the command's result."""
-    log.setLevel(logging.INFO)
     log.propagate = False
     display.stderr = to_stderr
-    log.addHandler(display)
+    if display not in log.handlers:
+        log.setLevel(logging.INFO)  # only once, so that `hide_log` stays in effect
+        log.addHandler(display)
+        threading.Thread(target=display.log_when_silent, daemon=True).start()
 
 
 def hide_log() -> None:
     """Hides this process's log and tasks, since another process shows the same ones. Errors are still printed."""
     log.setLevel(logging.ERROR)
-    display.hidden = True
 
 
 class Task:
@@ -128,11 +100,16 @@ class Task:
 
     def __enter__(self) -> "Task":
         self.began = time.monotonic()
-        display.add(self)
+        display.tasks.append(self)
+        if len(display.tasks) == 1 and log.isEnabledFor(logging.INFO):
+            display.show_tasks()
         return self
 
     def __exit__(self, *_: object) -> None:
-        display.remove(self)
+        if self in display.tasks:
+            display.tasks.remove(self)
+        if display.live and not display.tasks:
+            display.live.stop()
 
 
 def show_progress(text: str) -> None:
@@ -151,29 +128,17 @@ def show_share(items: Iterable[Item], total: int, of: str) -> Iterator[Item]:
     show_progress("")
 
 
-class Stopped(BaseException):
-    """Raised when a signal asks the command to end. It is neither an Exception, which libraries catch, nor
-    a KeyboardInterrupt, which makes Lightning exit by itself."""
-
-    def __init__(self, number: int) -> None:
-        self.number = signal.Signals(number)
-        super().__init__(f"stopped by {self.number.name}")
-
-
 @contextmanager
 def stop_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
     """Calls `on_signal` with each signal in STOPPING that arrives within the context. A second Ctrl-C quits at once."""
-    interrupts = 0
 
-    def receive(number: int, frame: FrameType | None) -> None:
-        nonlocal interrupts
-        interrupts += number == signal.SIGINT
-        if interrupts > 1:
-            os._exit(128 + number)
+    def receive(number: int, frame: object) -> None:
+        if number == signal.SIGINT:
+            signal.signal(number, lambda *_: os._exit(128 + number))
         on_signal(number)
 
-    main = threading.current_thread() is threading.main_thread()  # Python sets handlers only there
-    handlers: dict[int, Any] = {number: signal.signal(number, receive) for number in STOPPING} if main else {}
+    is_main = threading.current_thread() is threading.main_thread()  # Python sets handlers only there
+    handlers: dict[int, Any] = {number: signal.signal(number, receive) for number in STOPPING if is_main}
     try:
         yield
     finally:
@@ -181,42 +146,35 @@ def stop_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def raise_stopped(number: int) -> None:
-    raise Stopped(number)
-
-
-def lines_of(error: BaseException) -> tuple[int, list[str]] | None:
-    """Returns the exit code for an error meant for the user and the lines to print, or None for any other error."""
+def report(error: BaseException) -> int | None:
+    """Prints an error meant for the user on standard error, one line per problem. Returns its exit code, or None for any other
+    error."""
     match error:
         case InputError():
-            return 2, [f"error: {problem}" for problem in error.problems]
+            code, lines = 2, [f"error: {problem}" for problem in error.problems]
         case Diverged():
-            return 3, [f"diverged: {error}"]
+            code, lines = 3, [f"diverged: {error}"]
         case Interrupted():
-            return 75, [str(error)]
+            code, lines = 75, [str(error)]
         case Stopped():
-            return 128 + error.number, [str(error)]
-        case OSError() if not isinstance(error, BrokenPipeError):
-            return 2, [f"error: {error.filename or 'input or output'}: {reason(error)}"]
+            code, lines = 128 + error.number, [str(error)]
+        case OSError():
+            code, lines = 2, [f"error: {error.filename or 'input or output'}: {reason(error)}"]
         case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or "memory" in str(error):
-            return 2, ["error: out of memory; free some, or lower data.batch.max_tokens, the model's widths or search.beam"]
-    return None
-
-
-def print_error(code: int, lines: Iterable[str]) -> int:
-    """Prints lines on standard error, and returns the exit code."""
-    for line in lines:
-        print(escape.line(" ".join(line.split())), file=sys.stderr)
+            code, lines = 2, ["error: out of memory; lower data.batch.max_tokens, the model's widths or search.beam"]
+        case _:
+            return None
+    print(*(escape.line(" ".join(line.split())) for line in lines), sep="\n", file=sys.stderr)
     return code
 
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """Prints an error meant for the user on standard error, one line per problem, and exits with the matching code."""
+    """Reports an error meant for the user, and exits with its code."""
     try:
         with stop_signals(raise_stopped):
             yield
     except BaseException as error:
-        if (ending := lines_of(error)) is None:
+        if (code := report(error)) is None:
             raise
-        sys.exit(print_error(*ending))
+        sys.exit(code)

@@ -26,7 +26,8 @@ def share(make: Callable[[], Value]) -> Value:
         return make()
     values: list[Any] = [make() if rank() == 0 else None]
     distributed.broadcast_object_list(values)
-    return values[0]  # type: ignore[no-any-return]
+    value: Value = values[0]
+    return value
 
 
 def gather(value: Value) -> list[Value]:

@@ -1,5 +1,7 @@
 """Exceptions that end a command with a message for the user, and the exit codes that go with them (see entente.console)."""
 
+import signal
+
 
 class InputError(Exception):
     """Raised for invalid input. Each problem is one line that says what is wrong, where, and what to do. The exit code is 2."""
@@ -19,6 +21,19 @@ class Diverged(Exception):
 class Interrupted(BaseException):
     """Raised when a signal ends a command that has saved its progress. Its one-line message says how to continue. The exit
     code is 75 (EX_TEMPFAIL in sysexits.h), which tells a scheduler to try again. It is no Exception: libraries let it pass."""
+
+
+class Stopped(BaseException):
+    """Raised when a signal ends a command. The exit code is 128 + its number. It is neither an Exception, which libraries
+    catch, nor a KeyboardInterrupt, which makes Lightning exit by itself."""
+
+    def __init__(self, number: int) -> None:
+        self.number = signal.Signals(number)
+        super().__init__(f"stopped by {self.number.name}")
+
+
+def raise_stopped(number: int) -> None:
+    raise Stopped(number)
 
 
 def reason(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """Escapes text of unknown origin, so that terminals, Markdown and spreadsheets display it without interpreting it."""
 
+import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -12,11 +13,18 @@ FORMULA = re.compile(r"[=+\-@\t\r]")  # characters that start a formula in a spr
 
 def line(text: str, longest: int = LONGEST) -> str:
     """Returns text as one line for a terminal or a log: escapes control characters, and shortens it to `longest` characters."""
-    shown = "".join(
+    printable = "".join(
         character.encode("unicode_escape").decode() if unicodedata.category(character) in CONTROL else character
         for character in text[: longest + 1]  # the rest of a very long text is not processed
     )
-    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
+    return printable if len(printable) <= longest else f"{printable[: longest - 3]}..."
+
+
+class LineFormatter(logging.Formatter):
+    """Formats each record as one line, using `line`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return line(super().format(record))
 
 
 def markdown(text: str) -> str:

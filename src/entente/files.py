@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,12 +14,12 @@ from entente.errors import InputError, reason
 
 MAX_NAME = 200  # bytes: file systems allow 255, and we append suffixes such as "-seed4294967295" or "@alone.pharaoh"
 NAME_RULE = f"1 to {MAX_NAME} bytes, without /, \\ or control characters, without a leading dot"
-FORBIDDEN = re.compile(r"[/\\]|\A\.|\A\Z")
 
 
 def is_name(text: str) -> bool:
-    """Returns whether a text can be the name of a file or folder, even after one of our suffixes has been appended."""
-    return not FORBIDDEN.search(text) and text.isprintable() and len(text.encode(errors="replace")) <= MAX_NAME
+    """Returns whether a text can be the name of a file or folder, even with one of our suffixes."""
+    size = len(text.encode(errors="replace"))
+    return 0 < size <= MAX_NAME and text.isprintable() and text[0] != "." and not {"/", "\\"} & {*text}
 
 
 def is_split(text: str) -> bool:
@@ -29,22 +28,15 @@ def is_split(text: str) -> bool:
 
 
 def file_in(folder: Path, name: str, suffix: str) -> Path:
-    """Returns the path of the file `name` + `suffix` in a folder. Raises InputError if `name` is not a valid file name."""
-    if not is_name(name):
-        raise InputError(f"{name}: a file cannot have this name; give a name of {NAME_RULE}")
     return folder / f"{name}{suffix}"
 
 
 def path_of(text: str) -> Path:
-    """Converts text to a path, and expands `~` and `~user`. Raises InputError if the text is not a valid path."""
+    """Converts text to a path, and expands `~` and `~user`."""
     try:
-        path = Path(text).expanduser()
-        os.stat(path) if "\0" in text else os.fsencode(path)
+        return Path(text).expanduser()
     except RuntimeError:
         raise InputError(f"{text}: no such user; write out the path, or use ~/ for your own home folder") from None
-    except ValueError:  # a NUL character, or bytes that are not text on this system
-        raise InputError(f"{ascii(text)}: not a path on this system; rename the file") from None
-    return path
 
 
 @contextmanager
@@ -62,28 +54,24 @@ def writable(what: str, instead: str = "path") -> Iterator[None]:
     """Turns an OSError while writing `what` into a one-line InputError. instead: what the message asks the user to change."""
     try:
         yield
-    except BrokenPipeError:
-        raise  # not an error: the reader closed the pipe early
     except OSError as error:
         raise InputError(f"{what}: cannot be written ({reason(error)}); give another {instead}") from error
 
 
 def read_yaml(path: Path) -> Any:
     """Returns the content of a YAML file. Raises InputError if the file cannot be read or is not YAML."""
-    with readable(path):
-        text = path.read_bytes()
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        with readable(path):
+            return yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise InputError(f"{path}{where}: not valid YAML ({getattr(error, 'problem', None) or reason(error)})") from None
+        where = f"{path}, line {mark.line + 1}" if mark else path
+        raise InputError(f"{where}: not valid YAML ({getattr(error, 'problem', None) or reason(error)})") from None
 
 
 @contextmanager
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
-    """Opens a new file next to `path`, and renames it to `path` once it is complete and on the disk. Until then, and after an
-    error, `path` remains unchanged. Missing folders are created. Raises OSError if the file cannot be written."""
+    """Opens a new file next to `path`, and renames it to `path` once it is complete and on the disk."""
     path = Path(os.path.realpath(path))  # so that a symbolic link stays a link
     if path.exists() and not path.is_file():  # a device such as /dev/null, which must not be replaced
         with path.open("wb") as file:

@@ -213,8 +213,8 @@ class TwoFiles(Section):
 
 
 class ColumnSettings(Section):
-    src: str | Count | None = None
-    tgt: str | Count | None = None
+    src: str | Count | None = setting(None, "column by name, or number from 1; null: named after language or side")
+    tgt: str | Count | None = setting(None, "like src, for the target")
 
 
 class SplitSettings(Section):
@@ -248,7 +248,7 @@ class FilesSettings(TextSection):
     extra: dict[SplitName, ExtraSettings | str] | None = setting(None, "additional training text, keyed by name")
     valid: TwoFiles | str | None = setting(None, "files as for train, or null to hold out pairs from train (see split)")
     test: dict[SplitName, TwoFiles | str | None] | str | None = setting(None, "as train, or several sets by name")
-    columns: ColumnSettings = setting(ColumnSettings(), "columns: name, number from 1, or null: named after language or side")
+    columns: ColumnSettings = setting(ColumnSettings(), "the columns of all files of pairs")
     split: SplitSettings = setting(SplitSettings(), "pairs to hold out from train, never from extra, without valid")
 
     def conflicts(self) -> Iterator[str]:

@@ -7,12 +7,12 @@ import json
 import math
 import random
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,15 @@ import pytest
 import torch
 import yaml
 from rich.console import Console
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import new_page
-from entente.ablation.comparison import Compare, Comparison, Row, compare, has_failed, holm
-from entente.ablation.page import csv, markdown, notes, page, report, terminal
-from entente.ablation.runs import Translations, read, read_suite
-from entente.config.schema import problems, unset
+from entente.ablation.comparison import Comparison, Row, compare, has_failed, holm, paired_bootstrap
+from entente.ablation.page import notes_of, page
+from entente.ablation.report import csv, markdown, report, terminal
+from entente.ablation.runs import Run, Suite, read_suite
 from entente.errors import InputError
 from entente.evaluation import Evaluation, write_translations
 from entente.files import write_json
@@ -48,8 +50,8 @@ def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
     `damage` is at least 1, the translations are empty. All runs have the same references."""
     corpus, noise = random.Random(split), random.Random(f"{split} {seed} {damage}")
     references = [" ".join(corpus.choices(WORDS, k=corpus.randrange(3, 28))) for _ in range(SIZES[split])]
-    wrong = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
-    return Evaluation(references, references, ["" if damage >= 1 else " ".join(line) for line in wrong], nll)
+    damaged = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
+    return Evaluation(references, references, ["" if damage >= 1 else " ".join(line) for line in damaged], nll)
 
 
 @cache
@@ -57,16 +59,30 @@ def metrics_of(split: str, seed: int, damage: float, nll: float) -> dict[str, An
     return evaluation(split, seed, damage, nll).metrics()
 
 
-def write_run(folder: Path, seed: int, damage: float = 0.1, nll: float = 0.5, unigram: float | None = UNIGRAM) -> None:
+def write_run(
+    folder: Path,
+    seed: int,
+    damage: float = 0.1,
+    nll: float = 0.5,
+    unigram: float | None = UNIGRAM,
+    variant: str = "baseline",
+    commit: str | None = None,
+) -> None:
     """Writes the files of a finished run, as training does. See `evaluation` for `damage`."""
     write_translations(folder, {split: evaluation(split, seed, damage, nll) for split in SIZES})
     metrics = {split: metrics_of(split, seed, damage, nll) for split in SIZES}
     write_json(folder / "metrics.json", {**metrics, "test@alone": metrics["test"]})
-    about = {"steps": 1000, "seconds": 9.5, "parameters": 1000 + seed, "tokens_per_second": 100.0 * seed}
-    write_json(folder / "training.json", about | ({"unigram_nll": unigram} if unigram else {}))
-    write_json(folder / "proof.json", {"differs": ["modules"], "equal": ["learning rates"], "modules": "one less"})
-    (folder / "config.yaml").write_text("data: {name: grammar, tokenizer: {vocab_size: 4000}}\noutput_dir: /somewhere\n")
+    about = {"steps": 1000, "seconds": 9.5, "parameters": 1000 + seed, "tokens_per_second": 100.0 * seed, "commit": commit}
+    write_json(folder / "training.json", {**about, "unigram_nll": unigram})
+    write_config(folder, seed, variant)
     write_events(folder, damage)
+
+
+def write_config(folder: Path, seed: int, variant: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {"name": "grammar", "tokenizer": {"vocab_size": 4000}}
+    config = {"data": data, "variant": variant, "seed": seed, "model": {"setting_of": variant}, "output_dir": "/somewhere"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
 
 def write_events(folder: Path, damage: float) -> None:
@@ -82,40 +98,40 @@ def write_events(folder: Path, damage: float) -> None:
                     writer.add_tensor(f"why/{aspect}/{place}", torch.tensor(value), step)
 
 
-def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: Mapping[str, str] | None = None) -> Path:
-    """Writes a suite and returns its directory. `runs` maps each run's directory name to the arguments of `write_run`, or to
-    None if the run wrote no files."""
+def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None]) -> Suite:
+    """Writes a suite and reads it. `runs` maps each run's directory name to the arguments of `write_run`, or to None if the run
+    has not finished. The variants stay in this order."""
     root.mkdir()
     for name, arguments in runs.items():
-        if arguments is not None:
-            write_run(root / name, int(name.rpartition("seed")[2]), **arguments)
+        variant, _, seed = name.rpartition("-seed")
+        if arguments is None:
+            write_config(root / name, int(seed), variant)
+        else:
+            write_run(root / name, int(seed), **arguments, variant=variant)
     variants = list(dict.fromkeys(name.rpartition("-seed")[0] for name in runs))
-    seeds = sorted({int(name.rpartition("seed")[2]) for name in runs})
-    plan = {"variants": variants, "seeds": seeds, "overrides": [], "commands": ["entente ablate suite=<small>"]}
-    (root / "suite.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
-    said = {name: {"state": state, "message": f"it {state}"} for name, state in (states or {}).items()}
-    write_json(root / "status.json", said)
-    return root
+    suite = read_suite(root)
+    return dataclasses.replace(suite, variants=variants, runs=[run for variant in variants for run in suite.of(variant)])
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the directory of a suite with a baseline and five variants. One is as good as the baseline, one is worse, one is
-    stuck on the plateau, one crashed without writing files, and one has a run (seed 2) that was killed."""
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    """Returns a suite with a baseline and five variants. One is as good as the baseline, one is worse, one is stuck on the
+    plateau, one diverged before it wrote any files, and one has a run (seed 2) that has not finished."""
     damage = {"baseline": (0.1, 0.12), "twin": (0.11, 0.115), "damaged": (0.5, 0.6), "empty": (1, 1), "gone": None}
     runs: dict[str, dict[str, Any] | None] = {}
     for variant, shares in damage.items():
         for seed in (1, 2):
             stuck = {"nll": 5.5} if variant == "empty" else {}
             runs[f"{variant}-seed{seed}"] = {"damage": shares[seed - 1], **stuck} if shares else None
-    runs |= {"half-seed1": {"damage": 0.4}, "half-seed2": None}
-    states = {"gone-seed1": "crashed", "gone-seed2": "crashed", "half-seed2": "killed"}
-    return write_suite(tmp_path_factory.mktemp("suites") / "small", runs, states)
+    suite = write_suite(tmp_path_factory.mktemp("suites") / "small", runs | {"half-seed1": {"damage": 0.4}, "half-seed2": None})
+    for seed in (1, 2):
+        (suite.directory / f"gone-seed{seed}.log").write_text("step 1/9\ndiverged: the loss is nan\n")
+    return suite
 
 
 @pytest.fixture(scope="module")
-def comparison(root: Path) -> Comparison:
-    return compare(read_suite(root), SAMPLES)
+def comparison(suite: Suite) -> Comparison:
+    return compare(suite, SAMPLES)
 
 
 def row(comparison: Comparison, variant: str) -> Row:
@@ -127,12 +143,12 @@ def sacrebleu(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
-def test_scores_and_p_are_those_of_the_sacrebleu_command(root: Path, comparison: Comparison, tmp_path: Path) -> None:
+def test_scores_and_p_are_those_of_the_sacrebleu_command(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:
     scores: dict[str, list[float]] = {}
     ps = []
     for seed in ("1", "2"):
         for variant in ("baseline", "twin"):
-            lines = (root / f"{variant}-seed{seed}" / "translations" / "test.tsv").read_text().splitlines()[1:]
+            lines = (suite.directory / f"{variant}-seed{seed}" / "translations" / "test.tsv").read_text().splitlines()[1:]
             (tmp_path / "ref").write_text("".join(line.split("\t")[1] + "\n" for line in lines))
             (tmp_path / f"{variant}{seed}").write_text("".join(line.split("\t")[2] + "\n" for line in lines))
             printed = sacrebleu(tmp_path, "ref", "-i", f"{variant}{seed}", "-m", "bleu", "chrf", "-b", "-w", "6")
@@ -153,6 +169,17 @@ def test_scores_and_p_are_those_of_the_sacrebleu_command(root: Path, comparison:
     assert twin["test p"] == pytest.approx(max(ps), abs=1e-4)  # the command prints four decimal places
 
 
+def test_p_of_stored_counts_is_that_of_the_translations(suite: Suite) -> None:
+    """Counts that went through JSON give, to the last bit, the p values that sacreBLEU computes from the translations."""
+    runs = [suite.of(variant)[0] for variant in ("baseline", "twin", "half")]
+    texts = [run.translations("test") for run in runs]
+    systems: Any = [(run.variant, text["translation"]) for run, text in zip(runs, texts, strict=True)]
+    _, results = PairedTest(systems, {"BLEU": BLEU()}, [texts[0]["reference"]], test_type="bs", n_samples=SAMPLES)()
+    expected: list[Any] = results["BLEU"][1:]
+    counts = [json.loads(json.dumps(run.counts("test")[0])) for run in runs]
+    assert paired_bootstrap(counts, SAMPLES) == [result.p_value for result in expected]
+
+
 def test_holm_by_hand() -> None:
     # The p values are sorted in ascending order and multiplied by 4, 3, 2 and 1. Each result is at least the previous one.
     assert holm({"d": 0.5, "b": 0.02, "a": 0.01, "c": 0.03}) == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.5})
@@ -170,7 +197,7 @@ def test_p_is_corrected_for_the_variants_that_are_compared(comparison: Compariso
 
 def test_p_of_equal_translations_is_1(tmp_path: Path) -> None:
     runs = {"baseline-seed1": {"damage": 0.3}, "same-seed1": {"damage": 0.3}, "other-seed1": {"damage": 0.31}}
-    compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
+    compared = compare(write_suite(tmp_path / "suite", runs), SAMPLES)
     same, other = row(compared, "same"), row(compared, "other")
     assert same["test p"] == same["test p_holm"] == 1 and same["test difference"] == 0
     assert other["test p"] != 1
@@ -178,16 +205,20 @@ def test_p_of_equal_translations_is_1(tmp_path: Path) -> None:
 
 def test_too_few_samples_for_the_number_of_variants_are_reported(tmp_path: Path) -> None:
     runs = {f"{name}-seed1": {"damage": 0.9 if name != "baseline" else 0.0} for name in ("baseline", *"abcdefg")}
-    suite = read_suite(write_suite(tmp_path / "suite", runs))
+    suite = write_suite(tmp_path / "suite", runs)
     few, enough = (compare(suite, samples) for samples in (278, 280))  # 2 x 7 / 280 = 0.05
-    assert [row["verdict"] for row in few.rows[1:]] == ["as good"] * 7 and any("too few" in note for note in notes(few))
-    assert [row["verdict"] for row in enough.rows[1:]] == ["worse"] * 7 and not any("too few" in note for note in notes(enough))
+    assert [row["verdict"] for row in few.rows[1:]] == ["as good"] * 7 and any(
+        "too few" in note for note in notes_of(few, suite)
+    )
+    assert [row["verdict"] for row in enough.rows[1:]] == ["worse"] * 7 and not any(
+        "too few" in note for note in notes_of(enough, suite)
+    )
 
 
 @pytest.mark.parametrize("variants", [1, 5, 6])
 def test_a_page_has_a_panel_for_each_variant(tmp_path: Path, variants: int) -> None:
     names = [f"variant{i}" for i in range(variants)]
-    suite = read_suite(write_suite(tmp_path / "suite", {f"{name}-seed1": {} for name in ("baseline", *names)}))
+    suite = write_suite(tmp_path / "suite", {f"{name}-seed1": {} for name in ("baseline", *names)})
     text = page(compare(suite, 2), suite)
     assert all(text.count(f">{name}</text>") >= 2 for name in names)
     assert "mathdefault" not in text
@@ -195,21 +226,21 @@ def test_a_page_has_a_panel_for_each_variant(tmp_path: Path, variants: int) -> N
 
 def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     runs = {"baseline-seed1": {"damage": 0.1}, "baseline-seed2": None, "other-seed1": {"damage": 0.5}, "other-seed2": {}}
-    suite = read_suite(write_suite(tmp_path / "suite", runs, {"baseline-seed2": "crashed"}))
+    suite = write_suite(tmp_path / "suite", runs)
     compared = compare(suite, SAMPLES)
     baseline, other = compared.rows[0]["test bleu"], compared.rows[1]
-    own = suite.of("other")[0].metrics["test"].bleu
-    assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(own - baseline)
+    score = suite.of("other")[0].metrics["test"]["bleu"]
+    assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(score - baseline)
     assert other["verdict"] == "worse; 1 of 2 without a same-seed baseline"
-    text = page(compared, suite)
-    said = f"baseline has BLEU {baseline:.1f} on test. other differs from it by −{baseline - own:.1f}: worse; "
-    assert f"{said}1 of 2 without a same-seed baseline." in text
+    text = " ".join(page(compared, suite).split())
+    sentence = f"baseline has BLEU {baseline:.1f} on test. other differs from it by −{baseline - score:.1f}: worse; "
+    assert f"{sentence}1 of 2 without a same-seed baseline." in text
 
 
 def test_a_run_that_went_wrong_is_not_as_good(tmp_path: Path) -> None:
     runs: dict[str, dict[str, Any] | None] = {f"baseline-seed{seed}": {"damage": 0.3} for seed in (1, 2)}
     runs |= {"other-seed1": {"damage": 0.31}, "other-seed2": {"damage": 1, "nll": UNIGRAM}}
-    compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
+    compared = compare(write_suite(tmp_path / "suite", runs), SAMPLES)
     assert compared.rows[1]["verdict"] == "1 of 2 never left the plateau" and has_failed(compared.rows[1], compared.splits)
 
 
@@ -219,23 +250,18 @@ def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None
         "twin": ("as good", 2, 2),
         "damaged": ("worse", 2, 2),
         "empty": ("never left the plateau", 2, 2),
-        "gone": ("crashed", 0, 2),
-        "half": ("worse; 1 of 2 killed", 1, 2),
+        "gone": ("diverged", 0, 2),
+        "half": ("worse; 1 of 2 not finished", 1, 2),
     }
 
 
-def test_a_single_seed_has_no_deviation(comparison: Comparison, root: Path) -> None:
-    half = row(comparison, "half")
-    assert half["test bleu_sd"] is None and half["test chrf_sd"] is None
-    baseline = read_suite(root).runs[0].metrics["test"].bleu  # seed 2 of `half` was killed, so only seed 1 is compared
-    assert half["test difference"] == pytest.approx(half["test bleu"] - baseline)
-
-
 def test_columns_other_than_the_scores(comparison: Comparison) -> None:
+    half = row(comparison, "half")  # seed 2 has not finished, so that only seed 1 is compared
+    assert half["test bleu_sd"] is None and half["test difference"] == pytest.approx(half["test bleu"] - half["test baseline"])
     baseline = row(comparison, "baseline")
     assert [baseline[name] for name in ("nll", "parameters", "tokens_per_second")] == [0.5, 1001, 140.0]
-    assert comparison.again == ["test@alone"] and baseline["test@alone bleu"] == baseline["test bleu"]
-    assert comparison.splits == ["test", "test_long"] and baseline["differs"] == "modules"
+    assert comparison.regrouped == ["test@alone"] and baseline["test@alone bleu"] == baseline["test bleu"]
+    assert comparison.splits == ["test", "test_long"]
     assert "version:" in comparison.signature
 
 
@@ -249,32 +275,30 @@ def test_steps_to_nine_tenths_of_the_baseline(comparison: Comparison) -> None:
     assert row(comparison, "damaged")["steps"] is None and row(comparison, "gone")["steps"] is None
 
 
-VERDICTS: list[tuple[str, dict[str, Any] | None, str, str]] = [
-    ("better", {"damage": 0.0}, "finished", "better"),
-    ("worse", {"damage": 0.7}, "finished", "worse"),
-    ("as good", {"damage": 0.31}, "finished", "as good"),
-    ("identical", {"damage": 0.3}, "finished", "as good"),
-    ("NaN", {"nll": math.nan}, "finished", "diverged"),
-    ("worse than guessing", {"nll": math.log(4000) + 1.01}, "finished", "diverged"),
-    ("not so bad", {"nll": math.log(4000) + 0.99, "unigram": None}, "finished", "better"),
-    ("stuck", {"nll": 0.9 * UNIGRAM}, "finished", "never left the plateau"),
-    ("not stuck", {"nll": 0.89 * UNIGRAM, "damage": 0.7}, "finished", "worse"),
-    ("stuck, unigrams unknown", {"damage": 1, "unigram": None}, "finished", "never left the plateau"),
-    *((state, None, state, state) for state in ("crashed", "killed", "diverged", "refused")),
-    *((state, None, state, "not trained") for state in ("waiting", "running", "interrupted", "finished")),
+VERDICTS: list[tuple[str, dict[str, Any] | None, str]] = [
+    ("better", {"damage": 0.0}, "better"),
+    ("worse", {"damage": 0.7}, "worse"),
+    ("as good", {"damage": 0.31}, "as good"),
+    ("identical", {"damage": 0.3}, "as good"),
+    ("NaN", {"nll": math.nan}, "diverged"),
+    ("worse than guessing", {"nll": math.log(4000) + 1.01}, "diverged"),
+    ("not so bad", {"nll": math.log(4000) + 0.99, "unigram": None}, "better"),
+    ("stuck", {"nll": 0.9 * UNIGRAM}, "never left the plateau"),
+    ("not stuck", {"nll": 0.89 * UNIGRAM, "damage": 0.7}, "worse"),
+    ("stuck, unigrams unknown", {"damage": 1, "unigram": None}, "never left the plateau"),
+    ("unfinished", None, "not finished"),
 ]
 
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     runs: dict[str, dict[str, Any] | None] = {"baseline-seed1": {"damage": 0.3}}
-    runs |= {f"{name}-seed1": arguments for name, arguments, _, _ in VERDICTS}
-    states = {f"{name}-seed1": state for name, _, state, _ in VERDICTS}
-    root = write_suite(tmp_path_factory.mktemp("suites") / "verdicts", runs, states)
-    return {row["variant"]: row["verdict"] for row in compare(read_suite(root), 2000).rows}
+    runs |= {f"{name}-seed1": arguments for name, arguments, _ in VERDICTS}
+    suite = write_suite(tmp_path_factory.mktemp("suites") / "verdicts", runs)
+    return {row["variant"]: row["verdict"] for row in compare(suite, 2000).rows}
 
 
-@pytest.mark.parametrize(("name", "verdict"), [(case[0], case[3]) for case in VERDICTS], ids=[case[0] for case in VERDICTS])
+@pytest.mark.parametrize(("name", "verdict"), [(case[0], case[2]) for case in VERDICTS], ids=[case[0] for case in VERDICTS])
 def test_verdict(verdicts: dict[str, str], name: str, verdict: str) -> None:
     assert verdicts[name] == verdict
 
@@ -282,250 +306,142 @@ def test_verdict(verdicts: dict[str, str], name: str, verdict: str) -> None:
 def test_a_difference_counts_only_where_every_seed_shows_it(tmp_path: Path) -> None:
     damage = {"baseline": (0.3, 0.3), "torn": (0.9, 0.0), "worse": (0.9, 0.8)}
     runs = {f"{name}-seed{seed}": {"damage": shares[seed - 1]} for name, shares in damage.items() for seed in (1, 2)}
-    compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
+    compared = compare(write_suite(tmp_path / "suite", runs), SAMPLES)
     assert [row["verdict"] for row in compared.rows] == ["baseline", "as good; seeds disagree", "worse"]
 
 
-def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
-    root = write_suite(tmp_path / "suite", {"baseline-seed1": None, "other-seed1": {}}, {"baseline-seed1": "crashed"})
-    compared = compare(read_suite(root), SAMPLES)
-    assert [row["verdict"] for row in compared.rows] == ["baseline; 1 of 1 crashed", "not compared"]
-    assert "crashed" in page(compared, read_suite(root))
-
-
-def test_a_suite_without_a_finished_run_has_a_page(tmp_path: Path) -> None:
-    suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": None, "other-seed1": None}))
-    compared = compare(suite, SAMPLES)
-    assert [row["verdict"] for row in compared.rows] == ["baseline; 1 of 1 not trained", "not trained"]
-    assert "other" in page(compared, suite) and "other" in markdown(compared) and "other" in csv(compared)
-
-
-def test_a_run_without_a_finite_measurement_has_a_page(tmp_path: Path) -> None:
-    root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 1, "nll": math.nan}})
-    for path in (root / "other-seed1").glob("events.*"):
-        path.unlink()
-    with SummaryWriter(str(root / "other-seed1")) as writer:
-        writer.add_tensor("why/gradient_norm/encoder 1", torch.tensor(math.nan), 1)
-    suite = read_suite(root)
-    assert "Nothing was measured inside its runs." in page(compare(suite, SAMPLES), suite)
+def test_without_a_finished_baseline_nothing_is_compared_and_there_is_a_page(tmp_path: Path) -> None:
+    for runs, expected in (
+        ({"baseline-seed1": None, "other-seed1": {}}, "not compared"),
+        ({"baseline-seed1": None, "other-seed1": None}, "not finished"),
+    ):
+        suite = write_suite(tmp_path / expected, runs)
+        compared = compare(suite, SAMPLES)
+        assert [row["verdict"] for row in compared.rows] == ["baseline; 1 of 1 not finished", expected]
+        assert all("other" in text for text in (page(compared, suite), markdown(compared, suite), csv(compared)))
 
 
 def lines_of(path: Path) -> list[str]:
     return gzip.decompress(path.read_bytes()).decode().splitlines()
 
 
-def test_one_table_and_the_translations_of_the_first_seed_are_published(root: Path, tmp_path: Path) -> None:
-    suite, published = read_suite(root), tmp_path / "published"
+def test_rows_stand_for_the_runs_that_were_published(suite: Suite, tmp_path: Path) -> None:
+    """Half of a suite's runs are published, and the rows alone are put into a folder with the directories of the others: the
+    table, with its p values, and the page stay the same. Other files are the translations of the first seed."""
+    half, rest, published = tmp_path / "half", tmp_path / suite.name, tmp_path / "published"
+    half.mkdir()
+    rest.mkdir()
+    for i, run in enumerate(suite.runs):
+        target = (half if i % 2 else rest) / run.directory.name
+        shutil.copytree(run.directory, target)
+    for log in suite.directory.glob("*.log"):
+        shutil.copy(log, rest)
+    for path in (rest / name for name in ("gone-seed2", "half-seed2")):
+        shutil.copytree(suite.directory / path.name, path)  # unfinished runs are not published
     contents = []
     for _ in range(2):  # the second call overwrites the files of the first
-        publish(suite, published)
-        contents.append({path.relative_to(published): path.read_bytes() for path in published.rglob("*") if path.is_file()})
+        publish(read_suite(half), published)
+        contents.append({path: path.read_bytes() for path in published.rglob("*") if path.is_file()})
     assert contents[0] == contents[1]
-    assert sorted(map(str, contents[0])) == [
-        "runs.jsonl.gz",
-        "settings.yaml",
-        "translations/test.tsv.gz",
-        "translations/test_long.tsv.gz",
-    ]
-    assert (published / "settings.yaml").read_bytes() == (root / "suite.yaml").read_bytes()
-    runs = [json.loads(line) for line in lines_of(published / "runs.jsonl.gz")]
-    assert [(run["variant"], run["seed"]) for run in runs] == [(run.variant, run.seed) for run in suite.runs]
-    first, folder = runs[0], root / "baseline-seed1"
-    for name in ("metrics", "training", "proof"):
-        assert first[name] == json.loads((folder / f"{name}.json").read_text()), name
-    assert first["config"] == yaml.safe_load((folder / "config.yaml").read_text())
-    assert first["history"]["valid/bleu"] == [list(point) for point in suite.runs[0].history["valid/bleu"]]
-    states = {(run["variant"], run["seed"]): run["status"]["state"] for run in runs}
-    assert states["gone", 1] == "crashed" and states["half", 2] == "killed"
-    heading, *rows = [line.split("\t") for line in lines_of(published / "translations" / "test.tsv.gz")]
-    assert heading == ["source", "reference", "baseline", "twin", "damaged", "empty", "half"]
-    for run in suite.runs:
-        if run.seed == 1 and run.metrics:
-            [own] = suite.translations("test", [run])
-            assert [row[heading.index(run.variant)] for row in rows] == own.translation
-            assert [row[:2] for row in rows] == [list(pair) for pair in zip(own.source, own.reference, strict=True)]
+    names = ["runs.jsonl.gz", "translations/test.tsv.gz", "translations/test_long.tsv.gz"]
+    assert sorted(str(path.relative_to(published)) for path in contents[0]) == names
+    heading, *_ = lines_of(published / "translations" / "test.tsv.gz")
+    assert heading.split("\t") == ["source", "reference", "baseline", "damaged", "empty", "twin"]
+    shutil.copy(published / "runs.jsonl.gz", rest)
+    together = read_suite(rest)
+    together = dataclasses.replace(together, variants=suite.variants, runs=[r for v in suite.variants for r in together.of(v)])
+    compared = compare(together, SAMPLES)
+    assert sum(run.row is not None for run in together.runs) == 4 and compared.rows == compare(suite, SAMPLES).rows
+    assert page(compared, together) == page(compare(suite, SAMPLES), suite)
+    assert "no counts of test; publish" in str(pytest.raises(InputError, run_without_counts(together).counts, "test").value)
 
 
-def test_a_published_curve_has_null_instead_of_nan(tmp_path: Path) -> None:
-    suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": {"damage": 3}}))
-    history = suite.runs[0].history
-    assert [step for step, _ in history["valid/bleu"]] == list(STEPS) and history["why/update_ratio/encoder 1 self"]
-    assert all(math.isnan(value) for _, value in history["train/loss"])
-    publish(suite, tmp_path / "published")
-    [line] = lines_of(tmp_path / "published" / "runs.jsonl.gz")
-    assert "NaN" not in line and all(value is None for _, value in json.loads(line)["history"]["train/loss"])
+def run_without_counts(suite: Suite) -> Run:
+    run = next(run for run in suite.runs if run.row)
+    return dataclasses.replace(run, row={**(run.row or {}), "counts": {}})
 
 
-def test_the_tables_hold_every_variant(comparison: Comparison) -> None:
-    text = markdown(comparison)
+def test_the_tables_hold_every_variant(comparison: Comparison, suite: Suite) -> None:
+    text = markdown(comparison, suite)
     assert all(f"| `{row['variant']}` | {row['verdict']} |" in text for row in comparison.rows)
     widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
     assert len(widths) == 1
     lines = list(csv_format.DictReader(csv(comparison).splitlines()))
     assert [line["variant"] for line in lines] == [row["variant"] for row in comparison.rows]
-    given = {name: value for name, value in row(comparison, "damaged").items() if name.startswith("test_long ")}
-    assert {name: float(lines[2][name]) for name in given} == given
+    numbers = {name: value for name, value in row(comparison, "damaged").items() if name.startswith("test_long ")}
+    assert {name: float(lines[2][name]) for name in numbers} == numbers
 
 
 HOSTILE_NAME = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` | \x1b[2J"
 
 
-def test_no_name_is_markup_or_a_formula(comparison: Comparison, root: Path) -> None:
-    first, *others = comparison.rows
-    rows = [{**first, "variant": HOSTILE_NAME, "verdict": "-1+1"}, *others]
-    odd = dataclasses.replace(comparison, name=HOSTILE_NAME, command=HOSTILE_NAME, rows=rows)
-    text = markdown(odd)
+def test_no_name_is_markup_or_a_formula(comparison: Comparison, suite: Suite) -> None:
+    first, *rest = comparison.rows
+    rows = [{**first, "variant": HOSTILE_NAME, "verdict": "-1+1"}, *rest]
+    hostile = dataclasses.replace(comparison, name=HOSTILE_NAME, rows=rows)
+    text = markdown(hostile, suite)
     assert "<img" not in text and "[a](" not in text and "`c`" not in text
     assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
-    lines = list(csv_format.reader(csv(odd).splitlines()))
+    lines = list(csv_format.reader(csv(hostile).splitlines()))
     cells = [cell for line in lines for cell in line]
     assert f"'{HOSTILE_NAME}" in cells and "'-1+1" in cells
     numbers = [float(cell) for cell in cells if cell[:1] in ("-", "+", "=", "@")]
     assert min(numbers) < 0  # negative numbers are not prefixed with a quote
     console = Console(width=400)
     with console.capture() as captured:
-        console.print(*terminal(odd, read_suite(root)))
+        console.print(*terminal(hostile, suite))
     assert "\x1b[2J" not in captured.get()
 
 
-@pytest.mark.parametrize("width", [80, 100])
-def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, root: Path, width: int) -> None:
-    console = Console(width=width)
+def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, suite: Suite) -> None:
+    console = Console(width=80)
     with console.capture() as captured:
-        console.print(*terminal(comparison, read_suite(root)))
+        console.print(*terminal(comparison, suite))
     assert all(row["variant"] in captured.get() and row["verdict"] in captured.get() for row in comparison.rows)
 
 
-def test_line_ends_and_tabs_in_a_translation_do_not_break_its_table(tmp_path: Path) -> None:
-    odd = Evaluation(["un\tmot", "b"], ["a word", "b"], ["a\nword", "\tb"], nll=1.0)
-    write_translations(tmp_path, {"test": odd})
-    found = read(tmp_path / "translations" / "test.tsv", Translations)
-    assert found is not None and (found.source, found.translation) == (["un mot", "b"], ["a word", " b"])
-
-
-def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
-    suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 0.5}}))
-    compared = compare(suite, SAMPLES)
-    assert "One seed only" in page(compared, suite) and "One seed only" in markdown(compared)
-
-
-class Page(HTMLParser):
-    """Parses an HTML page and collects the addresses that a browser would load, the ids, and the text outside scripts."""
-
-    VOID = {"meta", "br", "img", "hr", "input", "link"}
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.loads: list[str] = []
-        self.ids: list[str] = []
-        self.text: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        self.loads += [v for k, v in values.items() if k in ("src", "href", "xlink:href", "srcset", "data", "action") and v]
-        self.ids += [values["id"] or ""] if "id" in values else []
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in self.VOID:
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] not in ("script", "style"):
-            self.text.append(data)
-
-
-@pytest.fixture(scope="module")
-def html(root: Path, comparison: Comparison) -> str:
-    return page(comparison, read_suite(root))
-
-
-def test_the_page_needs_nothing_but_itself(html: str) -> None:
-    parsed = Page(html)
-    assert parsed.open == [] and all(address.startswith("#") for address in parsed.loads)
-    assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|fetch\(|XMLHttp", html)
-    assert len(parsed.ids) == len(set(parsed.ids)) > 10  # with duplicate ids, a chart could show the shapes of another chart
-    assert {address.removeprefix("#") for address in parsed.loads} <= set(parsed.ids)
-
-
-def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Comparison) -> None:
-    text = " ".join(" ".join(Page(html).text).split())
-    assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
-    assert "Verdicts on the other 5: 2 worse, 1 not shown to differ, 1 never left the plateau, 1 crashed." in text
-    assert re.search(r"Differences range from −\d\d\.\d BLEU \(empty\) to [+−]\d\.\d BLEU \(twin\)\.", text)
-    assert "gone : crashed: seed 1: it crashed" in text
-    assert "suite=<small>" in text and comparison.signature in text  # `<small>` is escaped
-    why = text[text.rindex("Why it failed") :]
-    assert all(place in why for place in PLACES) and "rank collapse" in why
-    assert "Nothing was measured inside its runs." in why  # the variant `gone` wrote no files
-
-
-def test_each_row_of_the_table_has_the_headings_columns(html: str) -> None:
-    body = html[html.index("<tbody>") : html.index("</tbody>")]
-    assert {part.count("<td") for part in body.split("<tr>")[1:]} == {html.count("<th><button>") + html.count('"><button>')}
-
-
-def test_a_browser_opens_the_page_and_sorts_its_table(html: str, tmp_path: Path) -> None:
+def test_the_page_in_a_browser(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:
+    """The page loads nothing else, has the verdicts, sorts its table, unfolds what a link leads to, and fits a phone, a dark
+    screen and paper."""
+    html = page(comparison, suite)
+    assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|<img|fetch\(|XMLHttp", html)
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
     with new_page() as (browser, problems):
         browser.goto((tmp_path / "page.html").as_uri())
+        ids = browser.evaluate("[...document.querySelectorAll('[id]')].map(element => element.id)")
+        assert len(ids) == len(set(ids)) > 10  # with duplicate ids, a chart could show the shapes of another chart
+        links = "[...document.querySelectorAll('a, use')].map(element => element.getAttribute('href') "
+        addresses = browser.evaluate(f"{links} ?? element.getAttribute('xlink:href'))")
+        assert {address[0] for address in addresses} == {"#"} and {address[1:] for address in addresses} <= set(ids)
+        text = " ".join(browser.locator("body").inner_text().split())
+        assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
+        assert "Verdicts on the other 5: 2 worse, 1 not shown to differ, 1 never left the plateau, 1 diverged. Diff" in text
+        assert re.search(r"Differences range from −\d\d\.\d BLEU \(empty\) to [+−]\d\.\d BLEU \(twin\)\.", text)
+        assert comparison.signature in text and "gone: diverged" in text
         first = browser.locator("tbody td b").first
-        assert first.inner_text() == "baseline"
-        browser.locator("th button").nth(3).click()
-        assert first.inner_text() == "empty"  # the lowest BLEU
-        browser.locator("th button").nth(3).click()
-        assert first.inner_text() == "baseline"  # the highest BLEU
-        names = browser.locator("tbody td b").all_inner_texts()
-        assert names[-1] == "gone"  # a variant without a score is last in either order
-        assert problems == []
-
-
-def test_the_links_of_a_row_lead_to_its_proof_its_curves_and_its_failure(html: str, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(html, encoding="utf-8")
-    with new_page() as (browser, problems):
-        browser.goto((tmp_path / "page.html").as_uri())
+        for click, variant in enumerate(("baseline", "empty", "baseline")):  # by BLEU: the lowest, then the highest first
+            if click:
+                browser.locator("th button").nth(3).click()
+            assert first.inner_text() == variant
+        assert browser.locator("tbody td b").all_inner_texts()[-1] == "gone"  # without a score, last in either order
         assert browser.locator("details[open]").count() == 0
-        row = browser.locator("tbody tr", has_text="damaged")
-        for link in ("proof", "curves", "failure"):
-            row.get_by_text(link, exact=True).click()
-            target = browser.locator(":target")
-            assert target.is_visible() and browser.evaluate(
-                "document.querySelector(':target').getBoundingClientRect().top < innerHeight"
-            )
-            if link != "curves":  # the other links unfold the details of the variant
-                assert browser.locator("details[open]", has=target).locator("summary").inner_text() == "damaged: worse"
-            browser.go_back()
-        assert problems == []
-
-
-def test_the_page_fits_a_phone_a_dark_screen_and_paper(html: str, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(html, encoding="utf-8")
-    with new_page() as (browser, _):
-        browser.goto((tmp_path / "page.html").as_uri())
+        browser.locator("tbody tr", has_text="damaged").get_by_text("failure", exact=True).click()
+        unfolded = browser.locator("details[open]", has=browser.locator(":target"))
+        assert all(text in unfolded.inner_text() for text in ("damaged: worse", "gradient norm", *PLACES))
         browser.set_viewport_size({"width": 390, "height": 844})
-        browser.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
         assert browser.evaluate("document.documentElement.scrollWidth") == 390
-        browser.evaluate("document.querySelectorAll('details').forEach(details => details.open = false)")
         browser.emulate_media(color_scheme="dark")
-        style = (
-            "(element => [getComputedStyle(element).color, getComputedStyle(element).fill])(document.querySelector('svg text'))"
-        )
-        text, fill = browser.evaluate(style)
-        background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert brightness(text) - brightness(background) > 150 and fill == text
+        style = "getComputedStyle(document.querySelector('{}')).{}"
+        colors = [browser.evaluate(style.format("body", name)) for name in ("color", "backgroundColor")]
+        assert brightness(colors[0]) - brightness(colors[1]) > 150
+        assert brightness(browser.evaluate(style.format("svg", "backgroundColor"))) == 255
         browser.set_viewport_size({"width": 1047, "height": 700})  # A4 landscape without its margins
         browser.emulate_media(media="print")
-        assert brightness(browser.evaluate("getComputedStyle(document.body).backgroundColor")) > 250
+        assert brightness(browser.evaluate(style.format("body", "backgroundColor"))) > 250
         assert browser.evaluate("Math.max(...[...document.querySelectorAll('table')].map(t => t.offsetWidth))") < 1047
         browser.pdf(path=tmp_path / "page.pdf")
         assert browser.locator("details:not([open])").count() == 0 < browser.locator("details").count()
+        assert problems == []
 
 
 def brightness(color: str) -> float:
@@ -533,79 +449,53 @@ def brightness(color: str) -> float:
     return statistics.mean(map(int, re.findall(r"\d+", color)[:3]))
 
 
-@pytest.mark.slow  # draws the charts of 15 failed runs
-def test_the_page_of_34_variants_is_smaller_than_a_megabyte(tmp_path: Path) -> None:
-    runs = {f"variant{i}-seed1": {"damage": 1, "nll": UNIGRAM} if i < 15 else {} for i in range(33)}
-    suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": {}, **runs}))
-    compared = compare(suite, 2)
-    assert sum(has_failed(row, compared.splits) for row in compared.rows) == 15
-    assert len(page(compared, suite).encode()) < 1_000_000
-
-
-def test_the_command_takes_a_directory_and_writes_three_files(root: Path, comparison: Comparison, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "entente", "compare", str(root)]
+def test_the_command_takes_a_directory_and_so_does_the_script_that_publishes(suite: Suite, tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "entente", "compare", str(suite.directory)]
     command += [f"output={tmp_path / 'out'}", f"samples={SAMPLES}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stderr == "" and done.stdout.splitlines()[-1] == str(tmp_path / "out" / "comparison.html")
-    assert all(row["variant"] in done.stdout for row in comparison.rows)
-    assert (tmp_path / "out" / "comparison.csv").read_text() == csv(comparison)
+    assert all(variant in done.stdout for variant in suite.variants)
+    assert (tmp_path / "out" / "comparison.csv").read_text() == csv(compare(read_suite(suite.directory), SAMPLES))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
-    root, kept = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}}), tmp_path / "kept"
-    command = [sys.executable, str(ROOT / "scripts" / "publish.py")]
-    subprocess.run([*command, str(root), str(kept)], cwd=tmp_path, capture_output=True, check=True)
-    assert "other" in (kept / "comparison.md").read_text() and len(lines_of(kept / "runs.jsonl.gz")) == 2
-    with pytest.raises(InputError, match="kept: not a suite, since it has no suite.yaml"):  # a published folder is not a suite
-        read_suite(kept)
-    refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (refused.returncode, refused.stderr) == (
-        2,
-        f"error: {kept}: not a suite, since it has no suite.yaml; give a suite, or at least two finished runs\n",
-    )
-
-
-def test_the_command_without_a_suite_is_refused() -> None:
-    config = {"runs": "???", "output": None, "samples": 0, "output_dir": "outputs"}
-    assert problems(Compare, "", config) == [unset("runs"), "samples=0: give a whole number from 1 to 100000"]
-    assert problems(Compare, "", {**config, "runs": "a", "samples": 1}) == []
+    publishing = [sys.executable, str(ROOT / "scripts" / "publish.py"), str(suite.directory), str(tmp_path / "published")]
+    subprocess.run(publishing, cwd=tmp_path, capture_output=True, check=True)
+    assert "twin" in (tmp_path / "published" / "comparison.md").read_text()
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "line"),
+    ("file", "content"),
     [
-        ("baseline-seed1/metrics.json", "{", "cannot be read"),
-        ("baseline-seed1/metrics.json", "[]", "cannot be read"),
-        ("baseline-seed1/metrics.json", '{"test": {"chrf": 3}}', r"cannot be read \(test.bleu: "),
-        ("baseline-seed1/training.json", "{}", "cannot be read"),
-        ("baseline-seed1/proof.json", "\0", "cannot be read"),
-        ("baseline-seed1/config.yaml", "a: [", "cannot be read"),
-        ("baseline-seed1/translations/test.tsv", "a\tb\tc\nlost\n", "cannot be read"),
-        ("status.json", '{"a": 1}', "cannot be read"),
-        ("suite.yaml", "variants: []\nseeds: [1]\n", r"cannot be read \(variants: "),
-        ("suite.yaml", "\0", "cannot be read"),
+        ("baseline-seed1/metrics.json", "{"),
+        ("baseline-seed1/config.yaml", "a: ["),
+        ("baseline-seed1/translations/test.tsv", "a\tb\tc\nlost\n"),
+        ("runs.jsonl.gz", "\0"),
     ],
 )
-def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content: str, line: str) -> None:
-    root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
+def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content: str) -> None:
+    root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}}).directory
     (root / file).write_text(content)
-    with pytest.raises(InputError, match=line) as raised:
+    with pytest.raises(InputError) as raised:
         compare(read_suite(root), SAMPLES)
     assert len(raised.value.problems) == 1 and "\n" not in str(raised.value) and str(root / file) in str(raised.value)
 
 
-def test_a_folder_without_a_suite_and_an_unwritable_output_are_refused(tmp_path: Path, root: Path) -> None:
-    with pytest.raises(InputError, match="not a suite, since it has no suite.yaml"):
+def test_a_folder_without_runs_and_an_unwritable_output_are_refused(tmp_path: Path, suite: Suite) -> None:
+    with pytest.raises(InputError, match="has no runs"):
         read_suite(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="output=.*cannot be written .*; give another folder"):
-        report(Compare(str(root), output=str(tmp_path / "file" / "out"), samples=2))
+        report(suite, tmp_path / "file" / "out", samples=2)
+
+
+def test_other_commits_are_mentioned(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {"commit": "a" * 40}, "other-seed1": {"commit": "b" * 40}})
+    text = "trained at different commits, such as aaaaaaaaaa (baseline, seed 1), bbbbbbbbbb (other, seed 1)"
+    assert all(text in form for form in (page(compare(suite, 2), suite), " ".join(notes_of(compare(suite, 2), suite))))
 
 
 def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:
-    root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
-    path = root / "other-seed1" / "translations" / "test.tsv"
+    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
+    path = suite.directory / "other-seed1" / "translations" / "test.tsv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(InputError, match="other-seed1: its test sentences are not those of .*baseline-seed1"):
-        compare(read_suite(root), SAMPLES)
+        compare(suite, SAMPLES)

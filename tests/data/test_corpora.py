@@ -1,21 +1,20 @@
-"""Tests that files are read into clean pairs, and that an unreadable file is reported in one line that locates the error."""
+"""Tests that the user's files become a corpus: which pairs are kept, held out, weighted and dropped, and what is refused."""
 
 import gzip
-import inspect
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from entente.data.corpora import CORPORA, Corpus, clean, grammar
+from entente.data.corpora import Corpus, corpus_of, describe_sources, read_corpus
+from entente.data.files import clean
 from entente.errors import InputError
+from entente.settings import FilesSettings, GrammarSettings, Multi30kSettings
+from entente.validation import validate
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-
-Sides = dict[str, str | None]
+Sides = dict[str, str]
 
 
 @pytest.fixture
@@ -36,29 +35,41 @@ def read(tmp_path: Path, write: Callable[..., Sides]) -> Callable[..., Corpus]:
         "valid": write("valid", "a\nb\n", "c\nd\n"),
     }
 
-    def read(**given: object) -> Corpus:
-        plain = {"src": "fr", "tgt": "en", "root": str(tmp_path), "test": None, "max_words": 3, **good}
-        return CORPORA["files"](**{**plain, **given})
+    def read(**changes: Any) -> Corpus:
+        return read_corpus(validate(FilesSettings, {"root": str(tmp_path), "max_words": 3, **good, **changes}))
 
     return read
 
 
-def test_pairs_stay_in_order(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
+def is_complete(corpus: Corpus) -> bool:
+    """Returns whether every pair that was read is in a split or counted as dropped."""
+    return sum(corpus.read.values()) == sum(map(len, corpus.splits.values())) + sum(corpus.dropped.values())
+
+
+def test_files_become_splits_in_the_order_of_their_lines(
+    read: Callable[..., Corpus], write: Callable[..., Sides], tmp_path: Path
+) -> None:
     corpus = read(test=write("t", "x", "y"))
     assert corpus.train.to_dict() == {"src": ["un", "deux", "trois"], "tgt": ["one", "two", "three"]}
     assert corpus.split("valid").to_dict() == {"src": ["a", "b"], "tgt": ["c", "d"]}
     assert corpus.split("test").to_dict() == {"src": ["x"], "tgt": ["y"]}
-    assert corpus.dropped == {}
+    assert corpus.dropped == {} and is_complete(corpus)
+    (tmp_path / "pairs.tsv").write_text("one\tun\tby me\ntwo\tdeux\tby you\n", encoding="utf-8")
+    columns = {"src": 2, "tgt": 1}
+    mixed = read(train="pairs.tsv", test={"news": "pairs.tsv", "talks": str(tmp_path / "pairs.tsv")}, columns=columns)
+    assert mixed.train.to_dict() == mixed.tests["news"].to_dict() == mixed.tests["talks"].to_dict()
+    assert mixed.train.to_dict() == {"src": ["un", "deux"], "tgt": ["one", "two"]}
+    with pytest.raises(InputError, match=r"pairs\.tsv: no column is named fr or src; "):
+        read(train="pairs.tsv")
 
 
 def test_test_sets_may_be_none_one_or_several(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
-    one, other = write("one", "x", "y"), write("other", "z", "w")
-    empty: Sides = {"src": None, "tgt": None}
-    assert read(test=empty).tests == {}
-    assert list(read(test={**empty, "news": one, "talks": other, "gone": None}).tests) == ["news", "talks"]
-    assert list(read(test={**one, "news": other}).tests) == ["test", "news"]
-    assert list(read(test={**empty, "test": one}).tests) == ["test"]
-    for name, test in (("valid", {"valid": one}), ("test", {**one, "test": other})):
+    first, second = write("first", "x", "y"), write("second", "z", "w")
+    assert read().tests == {}
+    assert list(read(test={"news": first, "talks": second, "gone": None}).tests) == ["news", "talks"]
+    assert list(read(test={**first, "news": second}).tests) == ["test", "news"]
+    assert list(read(test={"test": first}).tests) == ["test"]
+    for name, test in (("valid", {"valid": first}), ("test", {**first, "test": second})):
         with pytest.raises(InputError, match=rf"data\.test\.{name}: this name is taken by another split"):
             read(test=test)
 
@@ -73,14 +84,7 @@ def test_dropped_pairs_are_counted(read: Callable[..., Corpus], write: Callable[
     uneven = read(train=write("u", "un deux trois\nun deux\nun", "one\none\none two three"), max_ratio=2.5)
     assert uneven.train.to_dict() == {"src": ["un deux"], "tgt": ["one"]}
     assert uneven.dropped == {"train: uneven": 2}
-    for some in (corpus, uneven):
-        assert is_complete(some)
-
-
-def is_complete(corpus: Corpus) -> bool:
-    """Returns whether every pair that was read is in a split or counted as dropped."""
-    splits = [corpus.train, corpus.valid, *corpus.tests.values()]
-    return sum(corpus.read.values()) == sum(map(len, splits)) + sum(corpus.dropped.values())
+    assert is_complete(corpus) and is_complete(uneven)
 
 
 GZ = gzip.compress(b"un\ndeux\ntrois\n" * 97, mtime=0)
@@ -89,13 +93,14 @@ GZ = gzip.compress(b"un\ndeux\ntrois\n" * 97, mtime=0)
 @pytest.mark.parametrize(
     ("src", "message"),
     [
+        (b"", "bad.fr: the file is empty$"),
         (gzip.compress(b"", mtime=0), "bad.fr: the file is empty$"),
         (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair is left after dropping empty, over-long and uneven ones$"),
+        (b"a\nb\n", r"bad.en has more lines \(3\) than .*bad.fr \(2\): each line must be the translation"),
         (b"\xef\xbb\xbfa\n\xff\nc", "bad.fr, line 2: not UTF-8 text; "),
         (gzip.compress(b"a\nb\n\xe9", mtime=0), "bad.fr, line 3: not UTF-8 text; "),
-        *[(GZ[:n], "bad.fr: damaged or truncated gzip file") for n in (2, 3, 7, 11, len(GZ) - 9, len(GZ) - 1)],
+        *[(GZ[:n], "bad.fr: damaged or truncated gzip file") for n in (2, 7, len(GZ) - 1)],
         (GZ[:23] + b"?" + GZ[24:], "bad.fr: damaged or truncated gzip file"),
-        (GZ[:-5] + b"?" + GZ[-4:], "bad.fr: damaged or truncated gzip file"),
         (GZ + b"rubbish", "bad.fr: damaged or truncated gzip file"),
     ],
 )
@@ -106,40 +111,39 @@ def test_a_bad_file_is_an_error_with_its_place(
     for split in ("train", "valid", "test"):
         with pytest.raises(InputError, match=message) as error:
             read(**{split: bad})
-        assert str(error.value).startswith(str(tmp_path))
-        assert "\n" not in str(error.value)
+        assert str(error.value).startswith(str(tmp_path)) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("missing", ["???", None, ""])
-def test_a_missing_path_is_an_error(read: Callable[..., Corpus], missing: str | None) -> None:
-    with pytest.raises(InputError, match=r"^data\.valid\.tgt is not set: give it as data\.valid\.tgt=FILE$"):
-        read(valid={"src": "valid.fr", "tgt": missing})
-    with pytest.raises(InputError, match=r"^data\.train is not set: give it as data\.train=FILE$"):
-        read(train=missing)
-    with pytest.raises(InputError, match=r"^data\.train\.src is not set: give it as data\.train\.src=FILE$"):
-        read(train={"src": missing, "tgt": missing})
-    with pytest.raises(InputError, match=r"^data\.test\.tgt is not set"):
-        read(test={"src": "valid.fr", "tgt": missing})
-
-
-def test_a_path_that_is_too_long_is_an_error(read: Callable[..., Corpus]) -> None:
+def test_a_missing_file_is_an_error(read: Callable[..., Corpus], tmp_path: Path) -> None:
+    for name, message in (("gone.fr", "gone.fr: no such file$"), (".", "this is a folder; give a file$")):
+        with pytest.raises(InputError, match=message):
+            read(valid={"src": name, "tgt": "valid.en"})
     with pytest.raises(InputError, match="x: cannot be read (.+)$"):
         read(train={"src": "x" * 1009, "tgt": "train.en"})
+    with pytest.raises(InputError, match=r"^data\.train is not set: give it as data\.train=FILE$"):
+        read(train="")
 
 
-def test_a_file_of_pairs_replaces_two_parallel_files(read: Callable[..., Corpus], tmp_path: Path) -> None:
-    (tmp_path / "pairs.tsv").write_text("one\tun\tby me\ntwo\tdeux\tby you\n", encoding="utf-8")
-    (tmp_path / "more.tsv").write_text("a\tb\nc\td\n", encoding="utf-8")
-    columns = {"src": 2, "tgt": 1}
-    corpus = read(train="pairs.tsv", valid="more.tsv", test="more.tsv", columns=columns)
-    assert corpus.train.to_dict() == {"src": ["un", "deux"], "tgt": ["one", "two"]}
-    assert corpus.valid[:] == corpus.tests["test"][:] == {"src": ["b", "d"], "tgt": ["a", "c"]}
-    mixed = read(test={"src": None, "tgt": None, "news": "more.tsv", "talks": str(tmp_path / "pairs.tsv")}, columns=columns)
-    assert mixed.train["src"][:] == ["un", "deux", "trois"]
-    assert [mixed.tests[name]["src"][:] for name in ("news", "talks")] == [["b", "d"], ["un", "deux"]]
-    with pytest.raises(InputError, match=r"pairs\.tsv: no column is named fr or src; "):
-        read(train="pairs.tsv")
+def test_relative_paths_start_from_root_and_absolute_ones_do_not(
+    read: Callable[..., Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absolute = {"src": str(tmp_path / "valid.fr"), "tgt": str(tmp_path / "valid.en")}
+    assert read(train=absolute).train["src"][:] == ["a", "b"]
+    monkeypatch.chdir(tmp_path)
+    assert read(root=None, train=absolute).valid["src"][:] == ["a", "b"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read(root="~").train["src"][:] == ["un", "deux", "trois"]
 
+
+def test_the_settings_that_select_the_text_are_named() -> None:
+    settings = FilesSettings(train={"src": "a.fr", "tgt": "a.en"}, test={"news": "n.tsv"}, root="x")
+    names = "data.name=files, data.root=x, data.train.src=a.fr, data.train.tgt=a.en, data.test.news=n.tsv"
+    assert describe_sources(settings) == names
+    assert "data.tests=['t']" in describe_sources(Multi30kSettings(root="x", tests=["t"]))
+    assert describe_sources(GrammarSettings()) == ""
+
+
+# Splits, weights and extra text --------------------------------------------------------------------------------------
 
 SPLIT = {"valid": 13, "test": 7, "seed": 1}
 
@@ -155,21 +159,30 @@ def test_without_a_validation_set_one_is_held_out(
 ) -> None:
     with caplog.at_level(logging.INFO, logger="entente"):
         corpus = read(train=numbers, valid=None, split=SPLIT)
-    assert [record.getMessage() for record in caplog.records] == ["86 pairs, split at random: train 66, valid 13, test 7"]
+    assert "86 pairs, split at random: train 66, valid 13, test 7" in [record.getMessage() for record in caplog.records]
     assert [len(corpus.valid), len(corpus.tests["test"])] == [13, 7]
     assert corpus.read == {"train": 101} and is_complete(corpus)
-    assert not set(corpus.train["src"]) & set(corpus.valid["src"]) | set(corpus.valid["src"]) & set(corpus.tests["test"]["src"])
+    sides = [set(split["src"]) for split in corpus.splits.values()]
+    assert sum(map(len, sides)) == len(set().union(*sides))
 
-    nothing: Sides = {"src": None, "tgt": None}
-    shares = read(train=numbers, valid=nothing, test=nothing, split={"valid": 0.15, "test": 0.001, "seed": 1})
+    shares = read(train=numbers, valid=None, split={"valid": 0.15, "test": 0.001, "seed": 1})
     assert [len(shares.valid), len(shares.tests["test"])] == [13, 1]
-    given = read(train=numbers, valid=nothing, test=write("t", "x", "y"), split=SPLIT)
-    assert given.tests["test"].to_dict() == {"src": ["x"], "tgt": ["y"]} and len(given.valid) == 13
+    tested = read(train=numbers, valid=None, test=write("t", "x", "y"), split=SPLIT)
+    assert tested.tests["test"].to_dict() == {"src": ["x"], "tgt": ["y"]} and len(tested.valid) == 13
+    news = read(train=numbers, valid=None, test={"news": write("news", "x", "y")}, split=SPLIT)
+    assert {name: part[:] for name, part in news.splits.items() if name != "news"} == {
+        name: part[:] for name, part in corpus.splits.items()
+    }
     assert read(train=numbers, valid=None, split={**SPLIT, "test": 0}).tests == {}
-    assert read(train=numbers, split=SPLIT).tests == {}  # a validation set is given, so nothing is held out
-    for seed in (1, 2):
-        again = read(train=numbers, valid=None, split={**SPLIT, "seed": seed})
-        assert (again.valid[:] == corpus.valid[:]) == (seed == 1)
+    assert read(train=numbers, split=SPLIT).tests == {}  # there is a validation set, so nothing is held out
+    assert read(train=numbers, valid=None, split={**SPLIT, "seed": 2}).valid[:] != corpus.valid[:]
+
+
+def test_an_impossible_split_is_an_error(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:
+    with pytest.raises(InputError, match=r"^data.split.valid=80 data.split.test=7: of 86 pairs, none is left for train; "):
+        read(train=numbers, valid=None, split={**SPLIT, "valid": 80})
+    with pytest.raises(InputError, match="of 3 pairs, none is left for valid; pairs that share a sentence stay together$"):
+        read(train=write("linked", "a\na\na", "b\nc\nd"), valid=None, split={"valid": 2, "test": 1, "seed": 1})
 
 
 def test_extra_text_is_trained_on_with_its_weight(
@@ -189,8 +202,6 @@ def test_extra_text_is_trained_on_with_its_weight(
     assert light.train[:] == corpus.train[:] and light.weights is None
     assert light.digest() != corpus.digest()
     assert read(extra={"more": write("more", "neuf", "nine")}, weight=2).weights.tolist() == [2, 2, 2, 1]  # type: ignore[union-attr]
-    with pytest.raises(InputError, match=r"^data\.extra\.x is not set: give it as data\.extra\.x=FILE$"):
-        read(extra={"x": ""})
     with pytest.raises(InputError, match="empty.fr and .*empty.en: no sentence pair is left"):
         read(extra={"x": write("empty", "\n", "\n")})
     with pytest.raises(InputError, match=r"x\.tsv: no column is named fr or src; give \+data\.extra\.x\.columns\.src=COLUMN "):
@@ -201,8 +212,8 @@ def test_extra_text_neither_changes_the_split_nor_repeats_a_held_out_sentence(
     read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides
 ) -> None:
     alone = read(train=numbers, valid=None, split=SPLIT)
-    held, other = alone.valid[0], alone.tests["test"][0]
-    lines = [(held["src"].upper(), "new"), ("new", other["tgt"]), (held["tgt"], "newer"), ("new", "newest"), ("a b c d", "e")]
+    valid, test = alone.valid[0], alone.tests["test"][0]
+    lines = [(valid["src"].upper(), "new"), ("new", test["tgt"]), (valid["tgt"], "newer"), ("new", "newest"), ("a b c d", "e")]
     extra = write("extra", *("\n".join(side) for side in zip(*lines, strict=True)))
     both = read(train=numbers, valid=None, split=SPLIT, extra={"x": extra})
     assert both.valid[:] == alone.valid[:] and both.tests["test"][:] == alone.tests["test"][:]
@@ -210,84 +221,38 @@ def test_extra_text_neither_changes_the_split_nor_repeats_a_held_out_sentence(
     assert both.dropped == {**alone.dropped, "train: held-out sentence": 3, "train: over-long": 2} and is_complete(both)
 
 
-def test_other_test_sets_are_added_to_the_one_held_out(
-    read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides
-) -> None:
-    alone = read(train=numbers, valid=None, split=SPLIT)
-    news = read(train=numbers, valid=None, split=SPLIT, test={"src": None, "tgt": None, "news": write("news", "x", "y")})
-    assert {name: part[:] for name, part in news.splits.items() if name != "news"} == {n: p[:] for n, p in alone.splits.items()}
-    assert news.tests["news"].to_dict() == {"src": ["x"], "tgt": ["y"]}
-
-
-def test_an_impossible_split_is_an_error(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:
-    with pytest.raises(InputError, match=r"^data\.valid is not set: give it as "):
-        read(valid=None)
-    with pytest.raises(InputError, match=r"^data.split.valid=80 data.split.test=7: of 86 pairs, none is left for train; "):
-        read(train=numbers, valid=None, split={**SPLIT, "valid": 80})
-    with pytest.raises(InputError, match="of 3 pairs, none is left for valid; pairs that share a sentence stay together$"):
-        read(train=write("one", "a\na\na", "b\nc\nd"), valid=None, split={"valid": 2, "test": 1, "seed": 1})
-
-
 def test_sentences_shared_with_training_are_logged(
     read: Callable[..., Corpus], write: Callable[..., Sides], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="entente"):
         corpus = read(test={"news": write("news", "Un\nx\ny\nz", "a\n two \nb\nTHREE")})
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records][1:] == [
         "valid: 0 of 2 pairs have a sentence that is also in train",
         "news: 3 of 4 pairs have a sentence that is also in train",
     ]
     assert len(corpus.tests["news"]) == 4
 
 
-@pytest.mark.parametrize("name", sorted(CORPORA))
-def test_a_configuration_has_exactly_the_arguments_of_its_corpus(name: str) -> None:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        data = compose("train", [f"data={name}"]).data
-    assert data.name == name
-    assert set(data) - {"name", "tokenizer", "batch"} == set(inspect.signature(CORPORA[name]).parameters)
-
-
-def test_one_file_of_pairs_replaces_two_on_the_command_line() -> None:
-    overrides = ["data.train=a.tsv", "data.valid=b.tsv", "+data.test.news=c.tsv", "data.columns.src=2", "data.columns.tgt=en"]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        data = compose("train", ["data=files", *overrides]).data
-    assert (data.train, data.valid, data.columns) == ("a.tsv", "b.tsv", {"src": 2, "tgt": "en"})
-    assert data.test == {"src": None, "tgt": None, "news": "c.tsv"}
-
-
-def test_unusable_pairs_of_languages_are_refused(read: Callable[..., Corpus]) -> None:
-    for src, tgt in (("fr", "de"), ("en", "en")):
-        with pytest.raises(InputError, match=rf"^data\.src={src} data\.tgt={tgt}: the grammar is for fr and en"):
-            grammar(src, tgt, seed=1, train=2, valid=1, test=1)
-
-
-def test_relative_paths_start_from_root_and_absolute_ones_do_not(
-    read: Callable[..., Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    absolute: Sides = {"src": str(tmp_path / "valid.fr"), "tgt": str(tmp_path / "valid.en")}
-    assert read(train=absolute).train["src"][:] == ["a", "b"]
-    monkeypatch.chdir(tmp_path)
-    assert read(root=None, train=absolute).valid["src"][:] == ["a", "b"]
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert read(root="~").train["src"][:] == ["un", "deux", "trois"]
-
-
-def test_thousands_of_pairs_are_read_in_seconds(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
-    text = "\n".join(f"Un homme numéro {i} marche dans la rue ." for i in range(29_000))
-    sides = write("big", gzip.compress(text.encode(), 1), text)
-    start = time.perf_counter()
-    corpus = read(train=sides, max_words=50)
-    assert time.perf_counter() - start < 5
-    assert len(corpus.train) == 29_000
+# Other corpora -------------------------------------------------------------------------------------------------------
 
 
 def test_the_grammar_is_read_in_either_direction() -> None:
-    there, back = (grammar(src, tgt, seed=3, train=401, valid=13, test=17) for src, tgt in (("fr", "en"), ("en", "fr")))
-    assert [len(there.train), len(there.valid), len(there.tests["test"])] == [401, 13, 17]
-    assert {"test", "test_long", "test_compositional"} == set(there.tests)
-    for name in ("train", "valid", *there.tests):
-        assert there.split(name)["src"][:] == back.split(name)["tgt"][:]
-        assert there.split(name)["tgt"][:] == back.split(name)["src"][:]
-        assert all(clean(line) == line != "" for line in there.split(name)["src"])
-    assert there.train["src"][:] != there.train["tgt"][:]
+    sizes = {"seed": 3, "train": 401, "valid": 13, "test": 17}
+    french, english = (read_corpus(GrammarSettings(src=src, tgt=tgt, **sizes)) for src, tgt in (("fr", "en"), ("en", "fr")))
+    assert {name: len(part) for name, part in french.splits.items()} == french.read == {
+        "train": 401, "valid": 13, "test": 17, "test_long": 17, "test_compositional": 17,
+    }  # fmt: skip
+    for name, split in french.splits.items():
+        assert split["src"][:] == english.splits[name]["tgt"][:] and split["tgt"][:] == english.splits[name]["src"][:]
+        assert split["src"][:] != split["tgt"][:] and all(clean(line) == line != "" for line in split["src"])
+    assert french.gold.keys() == french.tests.keys() | {"valid"}
+    assert [gold.swap_sides() for gold in french.gold["test"]] == english.gold["test"]
+
+
+def test_pairs_to_evaluate_only_become_a_corpus(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="entente"):
+        corpus = corpus_of(iter([("a", "b"), ("", "c"), ("d", "e")]), "news", "x and y")
+    assert corpus.tests["news"].to_dict() == {"src": ["a", "d"], "tgt": ["b", "e"]}
+    assert [record.getMessage() for record in caplog.records] == ["dropped 1 pairs: empty"]
+    with pytest.raises(InputError, match="^x and y: no sentence pair is left"):
+        corpus_of([("", "c")], "news", "x and y")

@@ -15,7 +15,7 @@ sizes = st.fixed_dictionaries({"valid": st.integers(0, 7), "test": st.integers(0
 
 def held_out(pairs: list[Pair], sizes: dict[str, int], seed: int) -> dict[str, list[Pair]]:
     rows = hold_out(pairs, sizes, seed)
-    return {part: [pair for pair, chosen in zip(pairs, rows[part], strict=True) if chosen] for part in rows}
+    return {part: [pair for pair, selected in zip(pairs, rows[part], strict=True) if selected] for part in rows}
 
 
 @settings(max_examples=151, deadline=None)
@@ -76,10 +76,3 @@ def test_a_sentence_is_the_same_on_both_sides() -> None:
     pairs = [("Paris.", "Paris!"), ("Lyon.", "Paris."), ("Nice.", "Lyon.")]
     for seed in range(7):
         assert held_out(pairs, {"valid": 2}, seed)["train"] == pairs
-
-
-def test_a_large_corpus_is_split() -> None:
-    generator = random.Random(1)
-    pairs = [(f"f{generator.randrange(40_000)}", f"e{i}") for i in range(50_000)]
-    parts = held_out(pairs, {"valid": 1009, "test": 1013}, seed=1)
-    assert [len(parts["valid"]), len(parts["test"])] == [1009, 1013]

@@ -10,9 +10,9 @@ from datasets import Dataset
 from bad_inputs import run
 from entente.commands.data import advice
 from entente.data.corpora import Corpus
-from entente.data.inspection import WRONG, find, measure, odd
-from entente.data.misalignment import misalignment
+from entente.data.inspection import MOJIBAKE, find, measure, misalignment
 from entente.data.tokenizer import Vocabulary
+from entente.settings import TokenizerSettings
 from tiny import write_corpus
 
 Texts = list[tuple[str, str]]
@@ -61,19 +61,19 @@ def test_odd_text_is_found() -> None:
 
 def test_a_letter_is_rare_below_one_in_100000() -> None:
     for n, rare in ((49_990, []), (100_003, [("rare letter", 1), ("rare letter", 2)])):
-        assert odd(Dataset.from_dict({"src": ["e" * n, "Ñ", "7"], "tgt": ["E" * n, "!", "ÿ"]})) == rare
+        assert odd_text(Dataset.from_dict({"src": ["e" * n, "Ñ", "7"], "tgt": ["E" * n, "!", "ÿ"]})) == rare
 
 
 @pytest.mark.parametrize("character", ["é", "à", "ç", "É", "À", "Ñ", "’", "…", "€", "я", "“"])
 def test_text_decoded_as_windows_1252_is_found(character: str) -> None:
     damaged = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in character.encode())
-    assert WRONG.search(f"un {damaged} mot") and WRONG.search(character.encode().decode("latin-1"))
-    assert not WRONG.search(f"un {character} mot")
+    assert MOJIBAKE.search(f"un {damaged} mot") and MOJIBAKE.search(character.encode().decode("latin-1"))
+    assert not MOJIBAKE.search(f"un {character} mot")
 
 
 def test_lengths_and_coverage() -> None:
     corpus = corpus_of([("un deux trois", "one two"), ("quatre", "four")], [("un mot", "one two four five seven")])
-    numbers = measure(corpus, Vocabulary.train(corpus.train, 400))
+    numbers = measure(corpus, Vocabulary.train(corpus.train, TokenizerSettings(vocab_size=400)))
     train, valid = numbers["train"], numbers["valid"]
     counts = ("pairs", "src words", "src characters", "src length in words, longest")
     assert [train[name] for name in counts] == [2, 4, 19, 3] and [valid[name] for name in counts] == [1, 2, 6, 2]
@@ -122,9 +122,7 @@ def test_the_command_prints_advice_and_writes_lists(tmp_path: Path) -> None:
     lines = (tmp_path / "train.en").read_text().splitlines()
     (tmp_path / "train.en").write_text("\n".join(["", *lines[1:]]) + "\n")
     (tmp_path / "train.fr").write_text((tmp_path / "train.fr").read_text().replace("Le ", "\u200bLe ", 3))
-    command = " ".join(
-        ["data", *(o.replace(str(tmp_path), ".") for o in overrides), "output=lists", "output_dir=out", "~data.tokenizer"]
-    )
+    command = " ".join(["data", *(o.replace(str(tmp_path), ".") for o in overrides), "output=lists", "output_dir=out"])
     ended = run(command, tmp_path)
     assert ended.code == 0 and "Traceback" not in ended.err
     assert max(map(len, ended.out.splitlines())) <= 80

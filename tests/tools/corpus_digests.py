@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from entente.data.corpora import grammar
+from entente.data.corpora import read_corpus
+from entente.settings import GrammarSettings
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests" / "tools" / "corpus_digests.tsv"
@@ -29,7 +30,7 @@ def sha256(lines: Iterable[str]) -> str:
 
 def corpus_digests(seed: int) -> Digests:
     """Returns two digests for each split of the default corpus. The second is "-" if the split has no alignments."""
-    corpus = grammar(seed=seed)
+    corpus = read_corpus(GrammarSettings(seed=seed))
     digests = {}
     for name, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items():
         text = sha256(f"{pair['src']}\t{pair['tgt']}" for pair in pairs)

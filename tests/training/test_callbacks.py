@@ -12,6 +12,8 @@ import markdown
 import pytest
 import torch
 from datasets import Dataset
+from entente.console.escape import table
+from entente.console.log import display
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
@@ -23,8 +25,6 @@ from entente.attention.numbers import measure, pairs_of
 from entente.attention.record import CROSS, DECODER, ENCODER, AttentionMap
 from entente.console import escape
 from entente.console import log as console_log
-from entente.console.escape import table
-from entente.console.log import display
 from entente.data.alignments import Gold
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData

@@ -1,6 +1,8 @@
-"""Tests Muon, and the optimiser that applies it to a model's matrices and Adam to the other parameters."""
+"""Tests the schedules, Muon, and the optimiser that applies Muon to a model's matrices and Adam to the other parameters."""
 
 import copy
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from conftest import SIZES, small
-from entente import training
-from entente.training.optimiser import Muon, Optim, matrices, orthogonalise
+from entente.models.attention import AdditiveScore, BilinearScore
+from entente.settings import OptimSettings
+from entente.training import optimiser as module
+from entente.training.optimiser import Muon, build_optimiser, matrices, orthogonalise, rate_factor
 from numerics import close, normal
+from tiny import configuration
 
+MUON = OptimSettings(optimizer="muon")
 SETTINGS: dict[str, Any] = {"lr": 0.03, "momentum": 0.9, "weight_decay": 0.1}
 
 
@@ -21,15 +27,52 @@ def layers() -> nn.ModuleDict:
     return nn.ModuleDict({name: nn.Linear(*size) for name, size in sizes.items()}).double()
 
 
-def give_gradients(module: nn.Module, seed: int) -> None:
-    for i, parameter in enumerate(module.parameters()):
-        parameter.grad = normal(*parameter.shape, seed=100 * seed + i)
-
-
-def train(module: nn.Module, optimiser: torch.optim.Optimizer, seeds: range) -> None:
+def train(model: nn.Module, optimiser: torch.optim.Optimizer, seeds: range) -> None:
     for seed in seeds:
-        give_gradients(module, seed)
+        for i, parameter in enumerate(model.parameters()):
+            parameter.grad = normal(*parameter.shape, seed=100 * seed + i)
         optimiser.step()
+
+
+# Maps the override that chooses a schedule to its published learning rate after warm-up, divided by the peak, as a function of
+# the step (from 0) and the number of steps. The cosine schedule is from Loshchilov & Hutter 2017.
+DECAYS: dict[str, Callable[[int, int], float]] = {
+    "optim.schedule=cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,
+    "optim.schedule=inverse_sqrt": lambda step, steps: 200**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
+    "experiment=transformer_base": lambda step, steps: 4000**0.5 * (step + 1) ** -0.5,
+    "experiment=multi30k_transformer": lambda step, steps: (steps - step) / (steps - 100),
+    "experiment=multi30k_birnn": lambda step, steps: (1 + math.cos(math.pi * (step - 400) / (steps - 400))) / 2,
+}
+
+
+@pytest.mark.parametrize("override", DECAYS)
+def test_without_warm_up_only_the_rates_of_the_warm_up_change(override: str) -> None:
+    overrides = [override, "trainer.max_steps=5003", "++data.root=."]
+    overrides += ["experiment=ablation_baseline"] * ("experiment" not in override)
+    settings = {}
+    for name, more in {"baseline": [], "no_warmup": ["ablation=no_warmup"]}.items():
+        settings[name] = OptimSettings(**configuration("train", [*overrides, *more])["optim"])
+    warmup = settings["baseline"].warmup
+    assert settings["no_warmup"] == settings["baseline"].model_copy(update={"warmup": 0}) and warmup > 0
+    rates = {name: [rate_factor(optim, step, 5003) for step in range(5003)] for name, optim in settings.items()}
+    assert rates["baseline"][:warmup] == pytest.approx([(step + 1) / warmup for step in range(warmup)])
+    assert rates["no_warmup"][:warmup] == [1.0] * warmup
+    assert rates["no_warmup"][warmup:] == rates["baseline"][warmup:]
+    assert rates["baseline"][warmup:] == pytest.approx([DECAYS[override](step, 5003) for step in range(warmup, 5003)])
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "inverse_sqrt", "constant"])
+@pytest.mark.parametrize("decay_from", [1, 7, 300])
+def test_only_a_warm_up_longer_than_decay_from_postpones_the_decay(schedule: Any, decay_from: int) -> None:
+    def rates(warmup: int, decay_from: int) -> list[float]:
+        optim = OptimSettings(warmup=warmup, schedule=schedule, decay_from=decay_from)
+        return [rate_factor(optim, step, 307) for step in range(307)]
+
+    without = rates(0, decay_from)
+    assert without[0] == 1 and without == sorted(without, reverse=True) and without[-1] > 0
+    for warmup in {1, decay_from // 2, decay_from}:
+        assert rates(warmup, decay_from)[warmup:] == without[warmup:]
+    assert rates(decay_from + 3, decay_from) == rates(decay_from + 3, decay_from + 3)
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 7), (3, 5, 5), (2, 1, 11)], ids=str)
@@ -46,56 +89,73 @@ def test_orthogonalising_keeps_the_singular_vectors_and_makes_the_values_about_1
 def test_muon_equals_torchs_muon_up_to_the_rounding_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both optimisers apply the same polynomial 30 times, which brings the singular values close to 1."""
     newton_schulz = (1.875, -1.25, 0.375)
-    monkeypatch.setattr(training.optimiser, "POLYNOMIALS", [newton_schulz] * 30)
+    monkeypatch.setattr(module, "POLYNOMIALS", [newton_schulz] * 30)
     ours, theirs = layers(), layers()
     theirs.load_state_dict(ours.state_dict())
     start = copy.deepcopy(ours.state_dict())
-    both = [[p for p in module.parameters() if p.dim() == 2] for module in (ours, theirs)]
+    weights = [[p for p in model.parameters() if p.dim() == 2] for model in (ours, theirs)]
     same: Any = {"ns_coefficients": newton_schulz, "ns_steps": 30, "adjust_lr_fn": "match_rms_adamw"}
-    for module, optimiser in ((ours, Muon(both[0], **SETTINGS)), (theirs, torch.optim.Muon(both[1], **SETTINGS, **same))):
-        train(module, optimiser, range(7))
+    for model, optimiser in ((ours, Muon(weights[0], **SETTINGS)), (theirs, torch.optim.Muon(weights[1], **SETTINGS, **same))):
+        train(model, optimiser, range(7))
     for name, value in ours.state_dict().items():
         moved = value - start[name]
         if name.endswith("weight"):
             assert 0.1 < moved.norm() and (moved - theirs.state_dict()[name] + start[name]).norm() < 0.02 * moved.norm(), name
 
 
-def test_the_matrices_of_a_gru_are_orthogonalised_one_by_one() -> None:
-    gru = nn.GRU(5, 7).double()
-    layer = nn.ModuleList(nn.Linear(5, 7, bias=False) for _ in range(3)).double()
-    gradients = normal(21, 5)
+@pytest.mark.parametrize(
+    "stacked", [nn.GRU(5, 7), BilinearScore(3, 7, "d_k")], ids=["the gates of a GRU", "the heads of a score"]
+)
+def test_stacked_matrices_are_orthogonalised_one_by_one(stacked: nn.Module) -> None:
+    """A GRU stacks the matrices of its 3 gates in one parameter (21, 5), a bilinear score those of 3 heads in (3, 7, 7)."""
+    weight = next(stacked.double().parameters())
+    weight.data = normal(*weight.shape, seed=1)
+    weight.grad = normal(*weight.shape)
+    alone = nn.ModuleList(nn.Linear(weight.size(-1), 7, bias=False) for _ in range(3)).double()
     with torch.no_grad():
-        for one, rows, gradient in zip(layer, gru.weight_ih_l0.chunk(3), gradients.chunk(3), strict=True):
-            one.weight.copy_(rows)
-            one.weight.grad = gradient
-    gru.weight_ih_l0.grad = gradients
-    for module in (gru, layer):
-        Optim(optimizer="muon").build(module).step()
-    close(gru.weight_ih_l0, torch.cat([one.weight for one in layer]))
+        for layer, rows, gradient in zip(alone, weight.reshape(3, 7, -1), weight.grad.reshape(3, 7, -1), strict=True):
+            layer.weight.copy_(rows)
+            layer.weight.grad = gradient.clone()
+    for model in (stacked, alone):
+        build_optimiser(MUON, model).step()
+    close(weight.reshape(3, 7, -1), torch.stack([layer.weight for layer in alone]))
 
 
-@pytest.mark.parametrize("changes", [{}, {"tied": False}], ids=str)
-@pytest.mark.parametrize("name", sorted(SIZES))
+MODELS: list[tuple[str, dict[str, Any]]] = [
+    *((name, changes) for name in sorted(SIZES) for changes in ({}, {"tied": False}, {"score": "bilinear"})),
+    ("transformer", {"score": "additive"}),
+    ("transformer", {"activation": "swiglu"}),
+    ("birnn", {"cell": "lstm"}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), MODELS, ids=str)
 def test_muon_has_the_matrices_and_adam_the_embeddings_the_projection_to_the_vocabulary_and_all_vectors(
     name: str, changes: dict[str, Any]
 ) -> None:
-    model = small(name, **changes)
-    found = {id(p) for group in matrices(model).values() for p in group}
-    names = {path for path, p in model.named_parameters() if id(p) in found}
-    rest = {path for path, p in model.named_parameters() if p.dim() > 1} - names
-    assert rest == {path for path, _ in model.named_parameters() if "embedding" in path or path == "output.weight"}
-    assert len(names) > 5 and all(model.get_parameter(path).dim() == 2 for path in names)
-    optimiser = Optim(optimizer="muon").build(model)
+    model, score = small(name, **changes), changes.get("score") if name == "transformer" else None
+    count_of = {id(parameter): count for count, group in matrices(model).items() for parameter in group}
+    counts = {path: count_of[id(p)] for path, p in model.named_parameters() if id(p) in count_of}
+    others = {path for path, p in model.named_parameters() if p.dim() > 1} - counts.keys()
+    vectors = {path for path in others if "embedding" not in path and path != "output.weight"}  # (H, K), a vector per head
+    assert all(isinstance(model.get_submodule(path.rpartition(".")[0]), AdditiveScore) for path in vectors)
+    assert bool(vectors) == (score == "additive")
+    heads = {path: model.get_parameter(path) for path in counts if model.get_parameter(path).dim() == 3}  # (H, K, K)
+    assert bool(heads) == (score == "bilinear")
+    assert all(counts[path] == len(parameter) for path, parameter in heads.items()) and len(counts) > 5
+    if name == "transformer":
+        assert {counts[path] for path in counts.keys() - heads} == {1}  # SwiGLU's first layer is one matrix
+    optimiser = build_optimiser(MUON, model)
     updated = [p for group in optimiser.param_groups for p in group["params"]]
     assert sorted(map(id, updated)) == sorted(map(id, model.parameters()))  # each parameter once
 
 
 def test_adam_updates_the_other_parameters_as_it_does_alone() -> None:
-    one, other = layers(), layers()
-    other.load_state_dict(one.state_dict())
-    for module, optimizer in ((one, "muon"), (other, "adam")):
-        train(module, Optim(optimizer=optimizer).build(module), range(3))
-    for (path, actual), expected in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+    models = {"muon": layers(), "adam": layers()}
+    models["adam"].load_state_dict(models["muon"].state_dict())
+    for optimizer, model in models.items():
+        train(model, build_optimiser(MUON.model_copy(update={"optimizer": optimizer}), model), range(3))
+    for (path, actual), expected in zip(models["muon"].state_dict().items(), models["adam"].state_dict().values(), strict=True):
         assert torch.equal(actual, expected) == path.endswith("bias"), path
 
 
@@ -103,34 +163,34 @@ def test_a_schedule_changes_the_rates_of_both_and_a_restored_state_continues_wit
     def rate(step: int) -> float:
         return 1 / (step + 1)
 
-    def start(module: nn.Module) -> tuple[torch.optim.Optimizer, Any]:
-        optimiser = Optim(optimizer="muon").build(module)
+    def start(model: nn.Module) -> tuple[torch.optim.Optimizer, Any]:
+        optimiser = build_optimiser(MUON, model)
         return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
 
-    def go_on(module: nn.Module, optimiser: torch.optim.Optimizer, schedule: Any, seeds: range) -> Tensor:
+    def go_on(model: nn.Module, optimiser: torch.optim.Optimizer, schedule: Any, seeds: range) -> Tensor:
         for seed in seeds:
-            train(module, optimiser, range(seed, seed + 1))
+            train(model, optimiser, range(seed, seed + 1))
             schedule.step()
-        return torch.cat([p.detach().flatten() for p in module.parameters()])
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
 
-    whole, stopped = layers(), layers()
-    stopped.load_state_dict(whole.state_dict())
-    expected = go_on(whole, *start(whole), range(7))
+    uninterrupted, stopped = layers(), layers()
+    stopped.load_state_dict(uninterrupted.state_dict())
+    expected = go_on(uninterrupted, *start(uninterrupted), range(7))
     optimiser, schedule = start(stopped)
     go_on(stopped, optimiser, schedule, range(3))
     saved = copy.deepcopy((optimiser.state_dict(), schedule.state_dict()))
     optimiser, schedule = start(stopped)
     optimiser.load_state_dict(saved[0])
     schedule.load_state_dict(saved[1])
-    assert {group["lr"] for group in optimiser.param_groups} == {Optim().lr * rate(3)}
+    assert {group["lr"] for group in optimiser.param_groups} == {MUON.lr * rate(3)}
     assert torch.equal(go_on(stopped, optimiser, schedule, range(3, 7)), expected)
     groups: Any = optimiser
-    assert {group["lr"] for part in groups.optimisers for group in part.param_groups} == {Optim().lr * rate(7)}
+    assert {group["lr"] for part in groups.optimisers for group in part.param_groups} == {MUON.lr * rate(7)}
 
 
 def test_a_parameter_without_a_gradient_does_not_change() -> None:
-    module = layers()
-    before = copy.deepcopy(module.state_dict())
-    module["wide"].weight.grad = normal(5, 7)
-    Optim(optimizer="muon").build(module).step()
-    assert [name for name, value in module.state_dict().items() if not torch.equal(value, before[name])] == ["wide.weight"]
+    model = layers()
+    initial = copy.deepcopy(model.state_dict())
+    model["wide"].weight.grad = normal(5, 7)
+    build_optimiser(MUON, model).step()
+    assert [name for name, value in model.state_dict().items() if not torch.equal(value, initial[name])] == ["wide.weight"]

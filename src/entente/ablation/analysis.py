@@ -5,14 +5,14 @@ it too. If a sentence repeats the word, counts are clipped as in BLEU. In each p
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
+from rich.table import Table
 from sacrebleu.metrics import CHRF
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
@@ -27,7 +27,6 @@ from entente.settings import DataSettings
 FREQUENCIES = (0, 1, 2, 3, 4, 5, 10, 100, 1000)  # lower bounds of the ranges of training frequency, as in compare-mt
 TOKENIZE = Tokenizer13a()
 MAX_ITEMS = 20  # words and sentences on the page
-TERMINAL_WORDS, TERMINAL_SENTENCES = 8, 3
 Row = dict[str, Any]
 Words = Counter[str]
 Translations = dict[str, list[str]]
@@ -35,10 +34,9 @@ Translations = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class Analysis:
-    """The differences between two runs' translations of a split. names: the runs. lengths: a row of scores for each range of
-    source lengths. frequencies: a row for each range of word frequencies in the training text, or no rows if the text cannot be
-    read; `unknown` is the reason. only: for each run, the words that only this run has right, with counts. sentences: a row for
-    each of the sentences whose translations differ most in chrF."""
+    """The differences between two runs' translations of a split, with a row for each range of source lengths, for each range of
+    frequencies in the training text (no rows if it cannot be read; `unknown` is the reason), and for each of the sentences that
+    differ most. only: for each run, the words that only this run has right, with counts."""
 
     split: str
     names: list[str]
@@ -84,15 +82,12 @@ def training_words(run: Run, trusted: bool) -> Words:
     return total(map(count_words, read_corpus(data, path_of(run.config["output_dir"]) / "cache").train["tgt"]))
 
 
-def by_frequency(trained: Words, reference: Words, base: Words, other: Words, base_right: Words, other_right: Words) -> list[Row]:
-    """Returns a row for each range of training frequencies that has words. trained: word counts of the training text. The
-    others are word counts of the split: of the reference, of each run's translations, and of the words that each has right."""
+def by_frequency(trained: Words, *split: Words) -> list[Row]:
+    """Returns a row for each range of training frequencies that has words. trained: word counts of the training text. split:
+    those of the reference, of each run's translations, and of the words that each run has right."""
     rows = []
     for low, end in zip(FREQUENCIES, (*FREQUENCIES[1:], inf), strict=True):
-        counts = [
-            sum(n for word, n in words.items() if low <= trained[word] < end)
-            for words in (reference, base, other, base_right, other_right)
-        ]
+        counts = [sum(n for word, n in words.items() if low <= trained[word] < end) for words in split]
         if any(counts):
             name = f"{low}+" if end == inf else f"{low}" if end == low + 1 else f"{low}-{end - 1}"
             words, written, matched = counts[0], counts[1:3], counts[3:]
@@ -107,7 +102,9 @@ def by_length(pair: Sequence[Translations]) -> list[Row]:
     """Returns a row of scores for each range of source lengths that has sentences."""
     rows = []
     for words, numbers in length_buckets(pair[0]["source"]).items():
-        references, *texts = [[lines[i] for i in numbers] for lines in (pair[0]["reference"], *(t["translation"] for t in pair))]
+        references, *texts = [
+            [lines[i] for i in numbers] for lines in (pair[0]["reference"], *(t["translation"] for t in pair))
+        ]
         scores = [corpus_scores(lines, references, ["bleu", "chrf"]) for lines in texts]
         rows.append({"words": words, "sentences": len(numbers), **{m: [s[m] for s in scores] for m in ("bleu", "chrf")}})
     return rows
@@ -116,32 +113,26 @@ def by_length(pair: Sequence[Translations]) -> list[Row]:
 def most_different(pair: Sequence[Translations]) -> list[Row]:
     """Returns the sentences whose two translations differ most in chrF, the largest difference first."""
     metric, rows = CHRF(), []
-    for source, reference, *texts in zip(pair[0]["source"], pair[0]["reference"], *(t["translation"] for t in pair), strict=True):
+    for source, reference, *texts in zip(
+        pair[0]["source"], pair[0]["reference"], *(t["translation"] for t in pair), strict=True
+    ):
         scores = [metric.sentence_score(text, [reference]).score for text in texts]
         if scores[0] != scores[1]:
             rows.append({"source": source, "reference": reference, "translations": texts, "chrf": scores})
     return sorted(rows, key=lambda row: -abs(row["chrf"][1] - row["chrf"][0]))[:MAX_ITEMS]
 
 
-def show(analysis: Analysis, console: Console) -> None:
-    """Prints the analysis, with fewer words and sentences than on the page."""
-    names = [*map(escape.line, analysis.names)]
-
-    def arrow(values: Sequence[float], form: str) -> str:
-        return " → ".join(f"{value:{form}}" for value in values)
-
-    console.print(f"\nErrors on {escape.line(analysis.split)}: {arrow(names, '')}")
-    rows = [[r["words"], f"{r['sentences']:,}", arrow(r["bleu"], ".1f"), arrow(r["chrf"], ".1f")] for r in analysis.lengths]
-    console.print(rich_table(["source words", "sentences", "BLEU", "chrF"], rows))
-    if analysis.frequencies:
-        rows = [[r["frequency"], f"{r['words']:,}", arrow(r["right"], ","), arrow(r["f"], ".3f")] for r in analysis.frequencies]
-        console.print(rich_table(["times in training", "words", "right", "F-measure"], rows))
+def tables(analysis: Analysis) -> Iterator[Table | str]:
+    """Yields what the terminal shows: the tables. The page also has the words and the sentences."""
+    yield f"\nErrors on {escape.line(analysis.split)}: {' → '.join(map(escape.line, analysis.names))}"
+    rows = [[r["words"], f"{r['sentences']:,}", _arrow(r["bleu"], ".1f"), _arrow(r["chrf"], ".1f")] for r in analysis.lengths]
+    yield rich_table(["source words", "sentences", "BLEU", "chrF"], rows)
+    rows = [[r["frequency"], f"{r['words']:,}", _arrow(r["right"], ","), _arrow(r["f"], ".3f")] for r in analysis.frequencies]
+    if rows:
+        yield rich_table(["times in training", "words", "right", "F-measure"], rows)
     else:
-        console.print(f"The table of words by their frequency in training is left out: {escape.line(analysis.unknown)}")
-    for name, words in zip(names, analysis.only, strict=True):
-        text = ", ".join(f"{escape.line(word)} {count}" for word, count in words[:TERMINAL_WORDS])
-        console.print(f"Words that only {name} has right: {text or 'none'}")
-    for row in analysis.sentences[:TERMINAL_SENTENCES]:
-        console.print(f"\nsource: {escape.line(row['source'])}\nreference: {escape.line(row['reference'])}")
-        for name, text, score in zip(names, row["translations"], row["chrf"], strict=True):
-            console.print(f"{name} (chrF {score:.1f}): {escape.line(text)}")
+        yield f"The table of words by their frequency in training is left out: {escape.line(analysis.unknown)}"
+
+
+def _arrow(values: Sequence[float], form: str) -> str:
+    return " → ".join(f"{value:{form}}" for value in values)

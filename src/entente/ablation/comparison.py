@@ -9,8 +9,7 @@ Verdicts:
     worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
     as good                    no difference shown with this many seeds and sentences, which does not prove equality
     never left the plateau     NLL on test is at least 0.9 times that of a unigram model, which predicts pieces by frequency
-    diverged                   NLL on test is not finite, or more than 1 nat above that of a uniform guess
-                               or training stopped because the loss was not finite
+    diverged                   the loss was not finite, or NLL on test is more than 1 nat above that of a uniform guess
     not finished               no metrics: waiting, interrupted, refused, or crashed
 """
 
@@ -83,11 +82,15 @@ def compare(suite: Suite, samples: int) -> Comparison:
                 "tokens_per_second": mean(map(_speed, runs)),
                 "steps": _steps(suite, finished),
                 **{f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()},
-                **{f"{split} bleu": mean(run.metrics[split]["bleu"] for run in runs if split in run.metrics) for split in regrouped},
+                **{
+                    f"{split} bleu": mean(run.metrics[split]["bleu"] for run in runs if split in run.metrics)
+                    for split in regrouped
+                },
             }
         )
     signatures = (run.metrics[first]["signature"].get("bleu", "") for run in suite.runs if first in run.metrics)
-    return Comparison(suite.name, sorted({run.seed for run in suite.runs}), samples, splits, regrouped, next(signatures, ""), rows)
+    seeds = sorted({run.seed for run in suite.runs})
+    return Comparison(suite.name, seeds, samples, splits, regrouped, next(signatures, ""), rows)
 
 
 def has_failed(row: Row, splits: Sequence[str]) -> bool:
@@ -109,10 +112,10 @@ def paired_bootstrap(systems: Sequence[Any], samples: int) -> list[float]:
     """Returns, for each system after the first, the p value of its difference in BLEU from the first, computed as by `sacrebleu
     --paired-bs`. If the two scores are equal, p is 1, whereas sacreBLEU would return the smallest possible p."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
-    named: Any = [(str(number), counts) for number, counts in enumerate(systems)]
-    _, results = PairedTest(named, {"BLEU": CountedBLEU()}, None, test_type="bs", n_samples=samples)()
-    base, *others = results["BLEU"]
-    return [1.0 if other.score == base.score else other.p_value for other in others]
+    named = [(str(number), counts) for number, counts in enumerate(systems)]
+    results: Any = PairedTest(named, {"BLEU": CountedBLEU()}, None, test_type="bs", n_samples=samples)()[1]
+    base, *systems = results["BLEU"]
+    return [1.0 if other.score == base.score else other.p_value for other in systems]
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
@@ -126,7 +129,8 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     """Returns the scores of each variant on a split, and their difference from the baseline's."""
     compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # (p, BLEU, baseline's BLEU) of each seed
     for base in suite.of(suite.variants[0]):
-        runs = [run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base and split in run.metrics]
+        compared_runs = [run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base]
+        runs = [run for run in compared_runs if split in run.metrics]
         if runs and split in base.metrics:
             show_progress(split)
             counts, digests = zip(*(run.counts(split) for run in (base, *runs)), strict=True)

@@ -1,29 +1,19 @@
-"""Writes a comparison as a self-contained HTML page. Its prose and markup are in page.html.j2; its charts are drawn here by
-matplotlib, as inline SVG on a white background."""
+"""Writes a comparison as a self-contained HTML page, whose prose and markup are in page.html.j2."""
 
-import io
-import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
-from zlib import crc32
+from typing import TYPE_CHECKING
 
-import matplotlib
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 from matplotlib import colormaps
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter
 
-from entente import escape
 from entente.ablation import comparison as verdicts
+from entente.ablation.charts import GREY, Panel, Points, draw
 from entente.ablation.comparison import Comparison, Row, has_failed
 from entente.ablation.runs import DIAGNOSTICS, LOGARITHMIC, Run, Suite
 from entente.settings import MISSING
@@ -36,32 +26,7 @@ if TYPE_CHECKING:
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#a8324a", verdicts.DIVERGED: "#cc79a7"}
 COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
 PHRASES = {verdicts.AS_GOOD: "not shown to differ"}  # verdicts that the page's summary words differently
-OTHER, GREY = "#777777", "#b5b5b5"
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text, which readers can search
-    "font.sans-serif": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "text.parse_math": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-WIDTH = 10.5  # inches; the width of a chart that spans the page
-SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # no dates, so that pages are reproducible, and no URLs
-SVG = "http://www.w3.org/2000/svg"
-ElementTree.register_namespace("", SVG)
-
-Points = Sequence[tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A part of a chart. lines: the points and colour of each. band: lines whose range is drawn in grey."""
-
-    title: str
-    lines: Sequence[tuple[Points, Any]]
-    band: Sequence[Points] = ()
-    log: bool = False
+OTHER = "#777777"
 
 
 def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
@@ -140,8 +105,8 @@ def _against_baseline(comparison: Comparison, suite: Suite, curves: Callable[[Ru
     """Draws a panel per variant, with the lines of its runs in colour and the baseline's in grey. curves: returns a run's
     lines."""
     lines = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in suite.variants}
-    baseline, *others = suite.variants
-    names = [variant for variant in others if lines[variant]] or [baseline] * bool(lines[baseline])
+    baseline, *variants = suite.variants
+    names = [variant for variant in variants if lines[variant]] or [baseline] * bool(lines[baseline])
     colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
     grey = [(points, GREY) for points in lines[baseline]]
     return draw([Panel(name, [*grey, *((points, colors[name]) for points in lines[name])]) for name in names], x, y)
@@ -164,45 +129,3 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
         band = [*suite.base_of(worst).measured(aspect).values()]
         panels.append(Panel(aspect.replace("_", " "), colored, band, log=aspect in LOGARITHMIC))
     return draw(panels, "step", legend=shades)
-
-
-def draw(panels: Sequence[Panel], x: str, y: str = "", legend: Mapping[str, Any] | None = None) -> Markup:
-    """Draws panels as one SVG figure; no panels give no markup. x, y: labels; with y, a score up to 100, which all panels share.
-    legend: colours by label."""
-    if not panels:
-        return Markup()
-    across = min(5 if y else 3, len(panels))
-    down = math.ceil(len(panels) / across)
-    height = 1.55 if y else max(1.9, 0.12 * len(legend or ()) / down)
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": str(crc32(repr(panels).encode()))}):  # ids must be unique on a page
-        figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
-        grid = list(figure.subplots(down, across, sharex=True, sharey=bool(y), squeeze=False).flat)
-        for axes, panel in zip(grid, panels, strict=False):
-            axes.set_title(escape.line(panel.title, 34), loc="left")
-            for points, shade in panel.lines:
-                marker = "o" if len(points) < 10 else None  # show the points if there are too few for a line
-                axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2, clip_on=False)
-            values = defaultdict(list)
-            for step, value in chain.from_iterable(panel.band):
-                values[step].append(value)
-            axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY, clip_on=False)
-            if panel.log:
-                axes.set_yscale("log")
-                axes.yaxis.set_major_formatter(LogFormatter())  # the default formatter writes TeX, which HTML does not render
-                axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
-        if y:
-            grid[0].set_ylim(-3, 103)
-        for i in range(len(panels), len(grid)):
-            grid[i].set_axis_off()
-            grid[i - across].xaxis.set_tick_params(labelbottom=True)
-        figure.supxlabel(x, fontsize=8)
-        figure.supylabel(y, fontsize=8)
-        if legend:
-            handles = [Line2D([], [], color=shade, linewidth=1) for shade in legend.values()]
-            figure.legend(handles, [*legend], loc="outside right center", fontsize=6, frameon=False, handlelength=1)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata=SVG_METADATA)
-    svg = ElementTree.fromstring(out.getvalue())
-    for group in svg.iter(f"{{{SVG}}}g"):
-        group.attrib.pop("id", None)  # the same in each chart, whereas an id must be unique on a page
-    return Markup(ElementTree.tostring(svg, encoding="unicode"))

@@ -32,7 +32,8 @@ def report(suite: Suite, folder: Path, samples: int, trust_data: bool = False) -
 
         with Task("comparing the errors of both runs, and counting the words of the training text"):
             analysis = errors.analyse(suite, comparison.splits[0], trust_data)
-        errors.show(analysis, console)
+        for part in errors.tables(analysis):
+            console.print(part)
     with Task("drawing the page"):
         forms = {"md": markdown(comparison, suite), "csv": csv(comparison), "html": page(comparison, suite, analysis)}
     with files.writable(f"output={folder}", "folder"):
@@ -50,14 +51,13 @@ def _table(comparison: Comparison) -> list[list[str]]:
     for row in comparison.rows:
         bleu = [spread(row[f"{split} bleu"], row[f"{split} bleu_sd"]) for split in comparison.splits]
         compared = [number(row.get(f"{first} difference"), sign=True), format_p(row.get(f"{first} p_holm"))]
-        others = [number(row[name], 0) for name in ("parameters", "tokens_per_second", "steps")]
-        lines.append([row["variant"], row["verdict"], *bleu[:1], *compared, *bleu[1:], number(row["nll"], 3), *others])
+        counts = [number(row[name], 0) for name in ("parameters", "tokens_per_second", "steps")]
+        lines.append([row["variant"], row["verdict"], *bleu[:1], *compared, *bleu[1:], number(row["nll"], 3), *counts])
     return lines
 
 
 def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
-    """Yields the tables and lines to print: the settings that differ (unless a suite was given), then the first
-    columns of the main results, which fit a narrow terminal."""
+    """Yields the tables and lines to print: the settings that differ, then as many columns as fit a narrow terminal."""
     if rows := differences(suite):
         table = Table(*map(escape.line, ("setting", *suite.variants)), title="Settings that differ")
         for row in rows:

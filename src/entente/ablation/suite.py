@@ -84,8 +84,8 @@ class Plan:
         stopping, began = threading.Event(), time.monotonic()
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         with Task(lambda: progress(self.root.name, waiting, began)), ThreadPoolExecutor(at_once) as pool:
-            futures = {pool.submit(job.train, environment, stopping): job for job in waiting}
             try:
+                futures = {pool.submit(job.train, environment, stopping): job for job in waiting}
                 for future in as_completed(futures):
                     log.info("%s: %s", futures[future].run.directory, future.result())
             except Stopped:
@@ -106,4 +106,6 @@ def progress(name: str, jobs: Sequence[Job], began: float) -> str:
     done, total = sum(job.steps if job.ended else job.step for job in jobs), sum(job.steps for job in jobs)
     left = f", {clock(elapsed / done * (total - done))} left" if done else ""
     current = (f"{job.run.directory.name} step {job.step}/{job.steps}" for job in jobs if job.process and not job.ended)
-    return "  ".join([f"{name}: {sum(job.ended for job in jobs)} of {len(jobs)} runs ended", f"{clock(elapsed)}{left}", *current])
+    return "  ".join(
+        [f"{name}: {sum(job.ended for job in jobs)} of {len(jobs)} runs ended", f"{clock(elapsed)}{left}", *current]
+    )

@@ -9,6 +9,7 @@ import logging
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from rich.console import Console
 
@@ -19,10 +20,10 @@ from entente.commands.stored import search_and_engine, stored_corpus
 from entente.console import Task
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.batches import split_of
-from entente.data.corpora import Corpus
+from entente.data.corpora import Corpus, corpus_of
 from entente.data.files import read_parallel
 from entente.data.module import TranslationData
-from entente.data.pairs import Pair, Pairs
+from entente.data.pairs import Pair
 from entente.decoding.search import search_name
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
@@ -37,8 +38,8 @@ ONE_TOKEN = SearchSettings(length_factor=0, length_offset=1)  # the shortest sea
 
 
 def main(settings: EvaluateSettings) -> None:
-    """Translates and scores splits of the corpus that a checkpoint was trained on, or the user's own pair of files. Prints the
-    scores, and writes metrics.json and translations to `output`, if given. The NLL always comes from torch."""
+    """Scores splits of the corpus that a checkpoint was trained on, or the user's own files. Prints the scores, and writes
+    metrics.json and translations to `output`, if given. The NLL always comes from torch."""
     output = path_of(settings.output) if settings.output else None
     if output and (output / "config.yaml").exists():  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
@@ -49,11 +50,11 @@ def main(settings: EvaluateSettings) -> None:
     batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
     data = TranslationData(corpus, run.vocabulary, batch)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
-    if output:
-        with writable(f"output={output}"):  # fails before decoding if the folder cannot be written to
-            output.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=output).close()
     with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
+        if output:
+            with writable(f"output={output}"):  # fails before decoding if the folder cannot be written to
+                output.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=output).close()
         evaluations, metrics, engine_entry = {}, {}, {"engine": engine.name} if engine else {}
         for split in splits:
             log.info("evaluating %s", split)
@@ -77,17 +78,15 @@ def main(settings: EvaluateSettings) -> None:
     for split in splits:
         lengths = ", ".join(f"{row['words']} words {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
         log.info("BLEU on %s by source length: %s", split, lengths)
-    console = Console(markup=False, emoji=False)
     for split in measured:
-        for table in tables(metrics[split]["attention"], split):
-            console.print(table)
+        Console(markup=False, emoji=False).print(*tables(metrics[split]["attention"], split))
     for name, signature in metrics[splits[0]]["signature"].items():
         log.info("signature of %s: %s", name, signature)
 
 
 def _measured(run: checkpoint.TrainedRun, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
-    """Measures the attention on each split. The head that aligns words best is chosen on the validation split if that split has
-    gold links, and otherwise on the measured split itself. The report says which split was used."""
+    """Measures the attention on each split. The head that aligns words best is chosen on the validation split if that has gold
+    links, and otherwise on the measured split itself."""
     corpus = data.corpus
     has_gold = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
     measured: dict[str, Measured] = {}
@@ -103,9 +102,8 @@ def _stored_splits(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tu
     """Returns the corpus of the run, and the requested splits without duplicates."""
     corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
     names = [settings.split] if isinstance(settings.split, str) else settings.split
-    return corpus, list(
-        dict.fromkeys(split for name in names for split in (["valid", *corpus.tests] if name == "all" else [name]))
-    )
+    splits = (["valid", *corpus.tests] if name == "all" else [name] for name in names)
+    return corpus, list(dict.fromkeys(chain.from_iterable(splits)))
 
 
 def _own_files(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[Corpus, list[str]]:
@@ -118,12 +116,8 @@ def _own_files(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[
                 tokenizer.refuse_too_long(sentence, f"{file}, line {number}")
             yield pair
 
-    pairs = Pairs(short_enough(), f"{src} and {tgt}")
     name = src.name if is_split(src.name) else "own"
-    if pairs.empty:
-        log.info("dropped %d pairs: empty", pairs.empty)
-    usable = pairs.dataset()
-    corpus = Corpus(train=usable, valid=usable, tests={name: usable})
+    corpus = corpus_of(short_enough(), name, f"{src} and {tgt}")
     if settings.alignments:
-        corpus.gold[name] = read_pharaoh(path_of(settings.alignments), usable["src"], usable["tgt"])
+        corpus.gold[name] = read_pharaoh(path_of(settings.alignments), corpus.valid["src"], corpus.valid["tgt"])
     return corpus, [name]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from entente.settings import (
     LISTS,
@@ -22,19 +22,20 @@ from entente.settings import (
 Kind = Literal["encoder", "decoder", "cross", "alignment"]
 Names = Annotated[tuple[Name, ...], LISTS, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], LISTS, Field(min_length=1)]
+RUNS = "null: the run's"
 TRUST = "allow reading the corpus files or URLs named in the checkpoint; not needed for data=grammar"
 
 
 class SearchChanges(Section):
-    beam: int | None = Field(None, ge=1, le=1000)
-    length_penalty: float | None = Field(None, ge=-10, le=10)
-    length_factor: float | None = Field(None, ge=0, le=100)
-    length_offset: int | None = Field(None, ge=1, le=100_000)
+    beam: int | None = setting(None, RUNS, ge=1, le=1000)
+    length_penalty: float | None = setting(None, RUNS, ge=-10, le=10)
+    length_factor: float | None = setting(None, RUNS, ge=0, le=100)
+    length_offset: int | None = setting(None, RUNS, ge=1, le=100_000)
 
 
 class DecodingSettings(Section):
     checkpoint: str = setting(..., "checkpoint file, or a run's directory, whose best checkpoint is used")
-    accelerator: str = setting("auto", "device to run on, as named by Lightning: auto, cpu, gpu, ...")
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"] = setting("auto", "device to run on")
     threads: Threads = None
     engine: Literal["torch", "ctranslate2"] = setting(
         "torch", "ctranslate2 is faster, but only for Transformers on a CPU; needs pip install 'entente[engines]'"
@@ -53,7 +54,7 @@ class EvaluateSettings(DecodingSettings):
     )
     trust_data: bool = setting(False, TRUST)
     src: str | None = setting(None, "file of source sentences to score instead of a split; needs tgt=FILE too")
-    tgt: str | None = None
+    tgt: str | None = setting(None, "like src, for the target")
     attention: bool = setting(False, "also measure the attention, and score it as a word alignment")
     alignments: str | None = setting(
         None, "file of gold links between words split at spaces; 0-0 is a sure link, 1?3 a possible one"
@@ -121,7 +122,7 @@ class TraceSettings(Section):
 
     def conflicts(self) -> Iterator[str]:
         if bool(self.example) == bool(self.checkpoint):
-            yield "give checkpoint=FILE, or example=true for a tiny model of its own, but not both"
+            yield "checkpoint and example: set one of them, checkpoint=FILE, or example=true for a tiny model of its own"
         if self.output and not self.output.lower().endswith(".md"):
             yield f"output={self.output}: give a name that ends in .md"
 
@@ -132,6 +133,8 @@ class SuiteSettings(Section):
 
 
 class AblateSettings(Section):
+    model_config = ConfigDict(extra="ignore")  # the configuration has the settings of the runs too
+
     suite: Name | Names = setting(
         "quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]; the first is the baseline"
     )

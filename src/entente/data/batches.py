@@ -4,68 +4,53 @@ The training batches of an epoch are a pure function of (seed, epoch), so a run 
 Shapes: B batch, S source length, T target length.
 """
 
-import logging
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from entente.data.tokenizer import PAD
+from entente.data.tokenizer import EOS, PAD
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.settings import Grouping
 
 TAIL_DIVISOR, MIN_TAIL_TOKENS = 4, 1024  # late batches of an evaluation take 1/4 of the remaining tokens, but at least 1,024
 
-log = logging.getLogger("entente")
-
 
 class Rows:
-    """The token ids of N sentences, concatenated in one array; indexing returns one sentence, as a read-only array."""
+    """The token ids of N sentences, concatenated in one array; indexing returns one sentence."""
 
-    def __init__(self, ids: Iterable[Sequence[int]]) -> None:
-        values, lengths = array("i"), array("i")
-        for row in ids:
-            values.extend(row)
-            lengths.append(len(row))
-        self._set(np.asarray(values), np.asarray(lengths))  # int32
+    def __init__(self, ids: Iterable[Sequence[int]] | Path) -> None:
+        """ids: the sentences, or a file that `write` has written, which is memory-mapped, so that processes share it."""
+        if isinstance(ids, Path):
+            self.values = np.load(ids, mmap_mode="r").view(np.ndarray)  # (all tokens,)
+            self.lengths = np.diff(np.flatnonzero(self.values == EOS), prepend=-1).astype(np.int32)  # (N,)
+        else:
+            values, lengths = array("i"), array("i")
+            for row in ids:
+                values.extend(row)
+                lengths.append(len(row))
+            self.values, self.lengths = np.asarray(values), np.asarray(lengths)
+        self.ends = self.lengths.cumsum(dtype=np.int64)  # (N,)
 
-    def _set(self, values: np.ndarray, lengths: np.ndarray) -> None:
-        self.values, self.lengths = values, lengths  # (all tokens,) and (N,)
-        self.values.flags.writeable = False
-        self._ends = lengths.cumsum(dtype=np.int64)
-
-    @classmethod
-    def open(cls, path: Path, n: int, dtype: np.dtype[Any]) -> "Rows":
-        """Returns the N sentences in a file that `write` wrote. Their ids are memory-mapped, so that processes share them."""
-        rows = cls(())
-        lengths = np.fromfile(path, np.int32, n)
-        rows._set(np.memmap(path, dtype, "r", offset=lengths.nbytes).view(np.ndarray), lengths)
-        return rows
-
-    def write(self, path: Path, dtype: np.dtype[Any]) -> None:
-        """Writes the lengths of the sentences, as (N,) int32, and then their ids."""
+    def write(self, path: Path, pieces: int) -> None:
+        """Stores the ids, which are below `pieces`, of sentences that end in EOS."""
         with open_atomic(path) as file:
-            file.write(self.lengths.data)
-            file.write(self.values.astype(dtype).data)
+            np.save(file, self.values.astype(np.min_scalar_type(pieces - 1)))  # uint16 for up to 65,536 pieces
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, row: int) -> np.ndarray:
-        end = self._ends[row]
+        end = self.ends[row]
         return self.values[end - self.lengths[row] : end]
-
-    def counts(self, pieces: int, rows: int) -> np.ndarray:
-        """Returns how often each id below `pieces` occurs in the first `rows` sentences."""
-        return np.bincount(self.values[: self._ends[rows - 1]], minlength=pieces)
 
 
 class Batch(NamedTuple):
@@ -81,11 +66,11 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     """Copies a batch to a device. Copies to a GPU are asynchronous, from pinned memory."""
     cuda = device.type == "cuda"
     src, tgt, index, real = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:4])
-    return Batch(src, tgt, index, real, batch.step_tokens, batch.position)
+    return batch._replace(src=src, tgt=tgt, index=index, real=real)
 
 
 def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
-    """Returns the pairs at rows `index` as padded int64 tensors. Source rows end in EOS; target rows have BOS and EOS."""
+    """Returns the pairs at rows `index` as padded int64 tensors."""
     padded = _pad(tgt, index)
     real = (padded[:, 1:] != PAD).flatten().nonzero().squeeze(1)
     return Batch(_pad(src, index), padded, torch.tensor(index, dtype=torch.int64), real)
@@ -98,9 +83,10 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
     return torch.from_numpy(out)
 
 
-def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
+def _cut(longest: np.ndarray, room: np.ndarray | int) -> list[slice]:
     """Returns batches as slices of rows. longest: the length of each row, in descending order. A batch that starts at row i has
-    at most room[i] positions, or consists of row i alone."""
+    at most room[i] positions (or `room`, if it is a number), or consists of row i alone."""
+    room = np.broadcast_to(room, len(longest))
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -109,22 +95,10 @@ def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
     return parts
 
 
-def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
-    """Returns the indices of the pairs with at most `max_tokens` tokens on each side. longest: the number of tokens on the
-    longer side of each pair. Raises InputError if no pair is short enough."""
-    rows = np.flatnonzero(longest <= max_tokens).astype(np.int32)
-    if not len(rows):
-        raise InputError(
-            f"data.batch.max_tokens={max_tokens}: every training pair is longer; the shortest has "
-            f"{longest.min()} tokens on its longer side, so give at least that many"
-        )
-    return rows
-
-
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Drops pairs with more than `max_tokens` tokens on either side.
     An epoch contains pair i `weights[i]` times (default: once). After the first `all_epochs` epochs, only the first `always`
-    pairs are used, if it is given. Distributes the batches over processes round-robin, and keeps those of process `rank`.
+    pairs are used, if it is given; the others are copies with the sides swapped. Batches are dealt to the processes in turn.
 
     Iteration starts at `position`, the number of batches used, but does not advance it, because Lightning prefetches batches:
     the caller calls `consume` after each batch. An optimiser step takes `accumulate` batches from each process, even if an
@@ -146,48 +120,43 @@ class TrainingBatches:
         processes: int = 1,
     ) -> None:
         self._src, self._tgt, self._max_tokens, self._seed = src, tgt, max_tokens, seed
-        self._always, self._all_epochs = len(src) if always is None else always, all_epochs
         self._rank, self._processes, self.batches_per_step = rank, processes, accumulate * processes
         self._longest = np.maximum(src.lengths, tgt.lengths)
-        self._rows = rows_within(self._longest, max_tokens)  # int32, like all arrays with an entry per pair, to save memory
-        # Of the first `always` pairs; after them are their copies with the sides swapped, which would count twice.
-        self.dropped = self._always - int(np.searchsorted(self._rows, self._always))
-        if self.dropped:
-            log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)
-        if weights is not None:
-            self._rows = self._rows.repeat(weights[self._rows])
+        rows = np.flatnonzero(self._longest <= max_tokens).astype(np.int32)  # int32, to save memory
+        always = len(src) if always is None else always
+        self.dropped = always - int(np.searchsorted(rows, always))  # without the swapped copies, which would count twice
+        if self.dropped == always:
+            raise InputError(
+                f"data.batch.max_tokens={max_tokens}: every training pair is longer; the shortest has "
+                f"{self._longest[:always].min()} tokens on its longer side, so give at least that many"
+            )
+        rows = rows if weights is None else rows.repeat(weights[rows])
+        self._all_epochs, self._all_rows, self._rows = all_epochs, rows, rows[: np.searchsorted(rows, always)]
+        self._sizes = [len(_cut(np.sort(self._longest[part])[::-1], max_tokens)) for part in (self._all_rows, self._rows)]
         self.position = 0  # counts the batches of all processes
-        self._starts = {0: 0}  # the positions at which epochs start, as far as they are known
 
     def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch of epoch n, in random order. They are views of one int32 array, because Python integers
-        would take ten times the memory."""
-        rows = self._rows if n < self._all_epochs else self._rows[: np.searchsorted(self._rows, self._always)]
-        shortness = -self._longest[rows]
+        """Returns the rows of each batch of epoch n, in random order. They are views of one array, to save memory."""
+        rows = self._all_rows if n < self._all_epochs else self._rows
         generator = np.random.default_rng([self._seed, n])
-        order = np.lexsort((generator.random(len(rows)), shortness))  # shuffles only pairs of equal length
-        parts = _cut(-shortness[order], np.broadcast_to(self._max_tokens, len(order)))
-        rows = rows[order]
+        rows = rows[np.lexsort((generator.random(len(rows)), -self._longest[rows]))]  # shuffles only pairs of equal length
+        parts = _cut(self._longest[rows], self._max_tokens)
         return [rows[parts[i]] for i in generator.permutation(len(parts))]
 
     def _batches(self) -> Iterator[tuple[int, Batch | None]]:
         """Yields the number of target tokens of each batch from `position` on, and the batch if it is for this process."""
-        first, start = self._epoch_at(self.position)
-        skipped = self.position - start
-        for n in count(first):
-            batches = self.epoch(n)
-            self._starts[n + 1] = self._starts[n] + len(batches)
-            for position, rows in enumerate(batches[skipped:], start=self._starts[n] + skipped):
-                tokens, batch = int(self._tgt.lengths[rows].sum()) - len(rows), None  # without BOS
-                if position % self._processes == self._rank:
-                    with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
-                        batch = collate(self._src, self._tgt, rows.tolist())._replace(position=position)
-                yield tokens, batch
-            skipped = 0
-
-    def _epoch_at(self, position: int) -> tuple[int, int]:
-        """Returns the number of the epoch at a position, and the position at which it starts."""
-        return max((n, start) for n, start in self._starts.items() if start <= position)
+        all_size, size = self._sizes  # batches in an epoch
+        first, skipped = divmod(self.position, all_size)
+        if first >= self._all_epochs:
+            first, skipped = divmod(self.position - self._all_epochs * all_size, size)
+            first += self._all_epochs
+        batches = islice(chain.from_iterable(map(self.epoch, count(first))), skipped, None)
+        for position, rows in enumerate(batches, start=self.position):
+            tokens, batch = int(self._tgt.lengths[rows].sum()) - len(rows), None  # without BOS
+            if position % self._processes == self._rank:
+                with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
+                    batch = collate(self._src, self._tgt, rows.tolist())._replace(position=position)
+            yield tokens, batch
 
     def __iter__(self) -> Iterator[Batch]:
         batches = self._batches()
@@ -200,18 +169,15 @@ class TrainingBatches:
         self.position += self._processes
 
     def state_dict(self) -> dict[str, int]:
-        epoch, start = self._epoch_at(self.position)
-        return {"position": self.position, "epoch": epoch, "start": start}
+        return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Sets the position at which new iterators begin."""
-        self.position, self._starts = state["position"], {state["epoch"]: state["start"]}
+        self.position = state["position"]
 
 
 class EvaluationBatches:
-    """Batches that contain every pair once. Pairs of similar length are grouped, longest first (a pair longer than `max_tokens`
-    has its own batch), unless a grouping is given: `mixed` groups pairs in a fixed random order; `alone` gives each pair its
-    own batch."""
+    """Batches that contain every pair once. Pairs of similar length are grouped, longest first, unless a grouping is given:
+    `mixed` groups pairs in a fixed random order; `alone` gives each pair its own batch."""
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, grouping: Grouping | None = None) -> None:
         self._src, self._tgt = src, tgt
@@ -219,13 +185,13 @@ class EvaluationBatches:
         if grouping:
             order = np.random.default_rng(0).permutation(len(longest))
             size = 1 if grouping == "alone" else max(1, max_tokens // int(longest.max()))
-            self._batches = [order[start : start + size].tolist() for start in range(0, len(order), size)]
+            parts = [slice(start, start + size) for start in range(0, len(order), size)]
         else:
             order = np.lexsort((-src.lengths, -longest))
             left = longest[order][::-1].cumsum()[::-1]
             # The last batches shrink, so that parallel workers finish together.
-            room = np.minimum(max_tokens, np.maximum(left // TAIL_DIVISOR, MIN_TAIL_TOKENS))
-            self._batches = [order[part].tolist() for part in _cut(longest[order], room)]
+            parts = _cut(longest[order], np.minimum(max_tokens, np.maximum(left // TAIL_DIVISOR, MIN_TAIL_TOKENS)))
+        self._batches = [order[part].tolist() for part in parts]
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -244,14 +210,13 @@ def split_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split to evaluate. The `index` of a batch points into `sources` and `references`. limit: the number (int) or fraction
-    (float) of batches to use."""
+    """A split to evaluate. The `index` of a batch points into `sources` and `references`."""
 
     name: str
     batches: EvaluationBatches
     sources: list[str]
     references: list[str]
-    limit: int | float = 1.0
+    limit: int | float = 1.0  # the number (int) or fraction (float) of batches to use
 
     def __len__(self) -> int:
         n = len(self.batches)

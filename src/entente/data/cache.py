@@ -15,8 +15,8 @@ def name_of(*key: object) -> str:
 
 
 def build_once(path: Path, build: Callable[[], object]) -> None:
-    """Calls `build`, which must create the file `path` as its last step, unless the file exists. Of several processes that
-    need the file at the same time, one builds it, and the others wait."""
+    """Calls `build`, which must create the file `path` as its last step, unless the file exists. Processes that need the same
+    file wait until one of them has built it."""
     if path.exists():
         return
     with writable(f"the cache {path.parent}", "output_dir"):

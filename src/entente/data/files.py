@@ -1,7 +1,6 @@
 r"""Reads text files, and files of sentence pairs in the usual formats. All readers yield cleaned text.
 
-Only "\n" ends a line (a "\r" before it is stripped as trailing white space); a lone CR, U+2028 or a form feed does not.
-A blank line is read as an empty sentence or pair; pairs with an empty side are later dropped and counted.
+Only "\n" ends a line; a lone CR, U+2028 or a form feed does not. A blank line is read as an empty sentence or pair.
 """
 
 import csv
@@ -13,7 +12,6 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,46 +19,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from entente.data.pairs import Pair
-from entente.errors import InputError
+from entente.errors import InputError, reason
 from entente.files import readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
 TYPOGRAPHIC_SPACE = re.compile("[\u00a0\u2007\u2009\u202f]")  # three no-break spaces and the thin space
-TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub, this column maps each language to its text
 
 
 class Columns(NamedTuple):
-    """The column of each side: a name, a number from 1, or None for a column named after the language or the side. setting: the
-    setting that selects them, for error messages; empty if there is none."""
+    """The column of each side: a name, a number from 1, or None for a column named after the language or the side."""
 
     languages: Pair
-    src: str | int | None = None
-    tgt: str | int | None = None
-    setting: str = "data.columns"
+    selected: tuple[str | int | None, str | int | None] = (None, None)
 
-    @property
-    def selected(self) -> tuple[str | int | None, str | int | None]:
-        return self.src, self.tgt
-
-    def names(self) -> list[list[str]]:
-        """Returns the possible names of each side's column."""
-        sides = zip(("src", "tgt"), self.languages, self.selected, strict=True)
-        return [[column] if isinstance(column, str) else [language, side] for side, language, column in sides]
-
-    def places(self, where: str, heading: Sequence[str]) -> list[int]:
-        """Returns the indices of the two columns, given the heading of a table, or its first row if it has no heading."""
+    def places(self, where: str, cells: Sequence[str]) -> list[int]:
+        """Returns the indices of the two columns. cells: the heading of a table, or its first row if it has no heading."""
         places = []
-        for column, names in zip(self.selected, self.names(), strict=True):
-            name = next((name for name in names if name in heading), None)
-            if not isinstance(column, int) and name is None:
-                advice = f"{self.setting}.src=COLUMN {self.setting}.tgt=COLUMN, where COLUMN is a name or a number from 1"
-                raise InputError(
-                    f"{where}: no column is named {' or '.join(names)}" + (f"; give {advice}" if self.setting else "")
-                )
-            places.append(column - 1 if isinstance(column, int) else heading.index(name))
-        if max(places) >= len(heading):
-            raise InputError(f"{where}: no column {max(places) + 1}; there are only {len(heading)}")
+        for side, language, column in zip(("src", "tgt"), self.languages, self.selected, strict=True):
+            names = [column] if isinstance(column, str) else [language, side]
+            name = next((name for name in names if name in cells), None)
+            if isinstance(column, int):
+                places.append(column - 1)
+            elif name is not None:
+                places.append(cells.index(name))
+            else:
+                advice = "give each column by its name, or by its number from 1"
+                raise InputError(f"{where}: no column is named {' or '.join(names)}; {advice}")
         return places
 
 
@@ -77,43 +62,35 @@ def read_lines(path: Path | None) -> Iterator[str]:
 
 def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     """Yields each line of `src` with the same line of `tgt`. Raises InputError if one file has more lines than the other."""
-    sides = [read_lines(path) for path in (src, tgt)]
-    for number, (source, target) in enumerate(zip_longest(*sides)):
-        if source is None or target is None:
-            longer, shorter = (tgt, src) if source is None else (src, tgt)
-            lines = number + 1 + sum(1 for _ in sides[source is None])
-            rule = "each line must be the translation of the same line in the other file"
-            raise InputError(f"{longer} has more lines ({lines}) than {shorter} ({number}): {rule}")
-        yield source, target
+    try:
+        yield from zip(read_lines(src), read_lines(tgt), strict=True)
+    except ValueError as error:
+        longer, shorter = (src, tgt) if "shorter" in str(error) else (tgt, src)
+        rule = "each line must be the translation of the same line in the other file"
+        raise InputError(f"{longer} has more lines than {shorter}: {rule}") from None
 
 
 def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
     """Yields the pairs of one file. Its suffix gives the format: Parquet, or optionally gzipped TSV, CSV or JSON Lines."""
     form = Path(path.name.lower().removesuffix(".gz")).suffix
-    if rows := TABLES.get(form):
-        return pairs_of(str(path), rows(path), columns, headed=False)
-    if items := RECORDS.get(form):
-        return pairs_of(str(path), rows_of(items(path)), columns)
-    raise InputError(
-        f"{path}: unknown format; a file of pairs ends in {', '.join(TABLES | RECORDS)}; "
-        "all but Parquet may be compressed (.gz); two parallel files are given as .src=FILE .tgt=FILE"
-    )
+    if form not in FORMATS:
+        raise InputError(
+            f"{path}: unknown format; a file of pairs ends in {', '.join(FORMATS)}; "
+            "all but Parquet may be compressed (.gz); two parallel files are given as .src=FILE .tgt=FILE"
+        )
+    return pairs_of(str(path), FORMATS[form](path), columns, headed=form not in (".tsv", ".txt", ".csv"))
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
-    """Yields the cleaned pairs of a table. The first row is a heading if `headed`, if a column is looked up by name, or if
-    both columns are given by number and their first cells name their language or side. Raises InputError if a cell is not
-    text."""
+    """Yields the cleaned pairs of a table. The first row is a heading if `headed`, or if a column is looked up by name."""
     places = None
     for number, cells in enumerate(rows, start=0 if headed else 1):
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
             yield "", ""
             continue
         if places is None:
-            heading = [clean(cell) for cell in cells]
-            places = columns.places(where, heading)
-            named = [heading[place] in names for place, names in zip(places, columns.names(), strict=True)]
-            if headed or all(named) or not all(isinstance(column, int) for column in columns.selected):
+            places = columns.places(where, [clean(cell) for cell in cells])
+            if headed or not all(isinstance(column, int) for column in columns.selected):
                 continue
         pair = []
         for place, language in zip(places, columns.languages, strict=True):
@@ -125,11 +102,11 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
 
 
 def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
-    """Yields the keys of the first item as a heading, then the values of each item. If an item has a dictionary under the
-    key `translation`, that dictionary is used instead of the item."""
+    """Yields the keys of the first item as a heading, then the values of each item. A dictionary under the key `translation`,
+    as in translation data sets on the hub, is used instead of its item."""
     heading: list[str] = []
     for item in items:
-        item = inner if isinstance(inner := item.get(TRANSLATION_COLUMN), dict) else item
+        item = inner if isinstance(inner := item.get("translation"), dict) else item
         if item and not heading:
             yield (heading := [*item])
         yield [*map(item.get, heading)] if item else []
@@ -146,8 +123,8 @@ def _csv(path: Path) -> Iterator[Sequence[str]]:
 def _json(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
-            item = (json.loads(line) or None) if line.strip() else {}  # a blank line is an empty pair
-        except (ValueError, RecursionError):
+            item = json.loads(line) if line.strip() else {}  # a blank line is an empty pair
+        except ValueError:
             item = None
         if not isinstance(item, dict):
             raise InputError(f"{path}, line {number}: not a JSON object; each line must be an object with both sides of a pair")
@@ -160,17 +137,14 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
             for batch in pq.ParquetFile(file).iter_batches():
                 yield from batch.to_pylist()
         except (pa.ArrowException, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"{path}: not a Parquet file, or a damaged one ({reason}); fetch it again") from None
+            raise InputError(f"{path}: not a Parquet file, or a damaged one ({reason(error)}); fetch it again") from None
 
 
-TABLES: dict[str, Callable[[Path], Iterator[Sequence[str]]]] = {
+FORMATS: dict[str, Callable[[Path], Iterator[Sequence[Any]]]] = {
     **dict.fromkeys((".tsv", ".txt"), lambda path: (line.split("\t") for line in _lines(path))),
     ".csv": _csv,
-}
-RECORDS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json),
-    ".parquet": _parquet,
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda path: rows_of(_json(path))),
+    ".parquet": lambda path: rows_of(_parquet(path)),
 }
 
 

@@ -2,93 +2,116 @@
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from itertools import chain, product
+from zlib import crc32
 
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
-from entente.console import escape
+from entente import escape
+from entente.console import show_progress
+from entente.data.batches import Rows
 from entente.data.corpora import Corpus
-from entente.data.misalignment import misalignment
 from entente.data.pairs import match_key
-from entente.data.tokenizer import BYTES, SPECIAL, Vocabulary, texts
+from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import distinct_words
 
 SIDES = ("src", "tgt")
 WORST = 200  # minimum number of pairs listed as misaligned; every pair above SUSPECT is listed
 SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
 SAMPLE = 20_000  # maximum number of sentences per split and side to encode
-WRONG = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
-Found = list[tuple[str, int]]  # what was found, and the row in the concatenation of all splits
-Finding = tuple[str, str, int]  # what was found, the split, and the row in that split
+MOJIBAKE = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
+WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
+PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
+CONTROLS = 2000  # maximum number of mismatched pairs; the median of their scores becomes 1
+
+Finding = tuple[str, str, int]  # a label of what is suspicious, the split, and the row in that split
 
 
 def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float]]:
     """Returns measurements of the corpus, keyed by split and then by the name of the measurement."""
     numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
-    for side, opposite in zip(SIDES, SIDES[::-1], strict=True):
-        known = set(chain.from_iterable(map(distinct_words, _sentences(corpus.train, side))))
-        for name, part in corpus.splits.items():
-            own, other = (np.array([len(text.split()) for text in _sentences(part, one)]) for one in (side, opposite))
-            sample = slice(None, None, -(-len(part) // SAMPLE))
-            pieces = np.concatenate(getattr(vocabulary, side).encode_all(part[sample][side]))
-            words = Counter(chain.from_iterable(map(distinct_words, _sentences(part, side))))
-            length, ratio = np.percentile(own, (50, 95, 100)), np.percentile(own / other, (5, 50, 95))
-            numbers[name] |= {
-                f"{side} words": int(own.sum()),
-                f"{side} characters": sum(map(len, _sentences(part, side))),
-                **{f"{side} length in words, {p}": int(n) for p, n in zip(("median", "95%", "longest"), length, strict=True)},
-                **{f"{side} / {opposite} words, {p}": float(n) for p, n in zip(("5%", "median", "95%"), ratio, strict=True)},
-                f"{side} pieces per word": len(pieces) / float(own[sample].sum()),
-                f"{side} % unknown pieces": 100 * float(((pieces >= len(SPECIAL)) & (pieces < len(SPECIAL) + BYTES)).mean()),
-                f"{side} % words not in train": 100 * sum(words[word] for word in words.keys() - known) / max(1, words.total()),
-            }
+    for side, (name, part) in product(SIDES, corpus.splits.items()):
+        lengths = np.array([len(text.split()) for text in _sentences(part, side)])
+        sample = slice(None, None, -(-len(part) // SAMPLE))
+        pieces = sum(map(len, getattr(vocabulary, side).encode_all(part[sample][side])))
+        numbers[name] |= {
+            f"{side} words": int(lengths.sum()),
+            f"{side} length in words, median": int(np.median(lengths)),
+            f"{side} length in words, 95%": int(np.percentile(lengths, 95)),
+            f"{side} length in words, longest": int(lengths.max()),
+            f"{side} pieces per word": pieces / float(lengths[sample].sum()),
+        }
     return numbers
 
 
 def find(corpus: Corpus) -> dict[str, list[Finding]]:
-    """Returns the findings by kind: duplicates, leaks, odd text and misaligned pairs."""
-    pairs, sizes = concatenate_datasets([*corpus.splits.values()]), [len(part) for part in corpus.splits.values()]
-    split = np.repeat(np.arange(len(sizes)), sizes)
-    keys = np.array([[hash(match_key(text)) for text in _sentences(pairs, side)] for side in SIDES])
-    score = misalignment(_sentences(pairs, "src"), _sentences(pairs, "tgt"), sizes[0])
-    worst = np.argsort(-score)[: max(WORST, (score > SUSPECT).sum())] if score.any() else ()
-    duplicates, leaks = repeats(keys, split, [*corpus.splits])
-    lists: dict[str, Found] = {
-        "duplicates": duplicates,
-        "leaks": leaks,
-        "odd": odd(pairs) + [("equal sides", row) for row in np.flatnonzero(keys[0] == keys[1]).tolist()],
-        "misalignment": [(f"{score[row]:.3f}", row) for row in worst],
-    }
+    """Returns the findings by kind. A side or pair that occurred earlier is a duplicate in the same split, or else a leak."""
+    pairs = concatenate_datasets([*corpus.splits.values()])
     places = [(name, row) for name, part in corpus.splits.items() for row in range(len(part))]
-    return {name: [(what, *places[row]) for what, row in found] for name, found in lists.items()}
+    src, tgt = ([hash(match_key(text)) for text in _sentences(pairs, side)] for side in SIDES)
+    findings: dict[str, list[Finding]] = {"duplicates": [], "leaks": []}
+    for what, keys in {"pair": zip(src, tgt, strict=True), "src": src, "tgt": tgt}.items():
+        first: dict[object, str] = {}  # sentence or pair -> the split in which it occurred first
+        for (split, row), key in zip(places, keys, strict=True):
+            if key in first:
+                kind = "duplicates" if first[key] == split else "leaks"
+                findings[kind].append((f"{what} already in {first[key]}", split, row))
+            first.setdefault(key, split)
+    odd = odd_text(pairs) + [("equal sides", i) for i in range(len(pairs)) if src[i] == tgt[i]]
+    score = misalignment(_sentences(pairs, "src"), _sentences(pairs, "tgt"), len(corpus.train))
+    worst = np.argsort(-score)[: max(WORST, (score > SUSPECT).sum())] if score.any() else ()
+    findings["odd"] = [(label, *places[i]) for label, i in odd]
+    findings["misalignment"] = [(f"{score[i]:.3f}", *places[i]) for i in worst]
+    return findings
 
 
 def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
     return chain.from_iterable(texts(pairs, *sides))
 
 
-def repeats(keys: np.ndarray, split: np.ndarray, names: list[str]) -> tuple[Found, Found]:
-    """Returns the duplicates and the leaks: pairs of which one or both sides occurred earlier in the same split (duplicates) or
-    in another (leaks). keys: a hash of each sentence, (2, N). split: the index of each pair's split, (N,)."""
-    duplicates, leaks = Found(), Found()
-    for what, key in zip(("pair", *SIDES), (3 * keys[0] + keys[1], *keys), strict=True):
-        _, first, group = np.unique(key, return_index=True, return_inverse=True)
-        for row in np.flatnonzero(first[group] < np.arange(len(key))).tolist():
-            earlier = split[first[group[row]]]
-            (duplicates if earlier == split[row] else leaks).append((f"{what} already in {names[earlier]}", row))
-    return duplicates, leaks
+def odd_text(pairs: Dataset) -> list[tuple[str, int]]:
+    """Returns labels and rows of the pairs with invisible characters, or with signs of a wrong encoding."""
+    marks = set[tuple[str, int]]()
+    for i, text in enumerate(_sentences(pairs, *SIDES)):
+        if any(unicodedata.category(character) in escape.CONTROL for character in {*text}):
+            marks.add(("invisible character", i % len(pairs)))
+        if MOJIBAKE.search(text):
+            marks.add(("wrong encoding", i % len(pairs)))
+    return sorted(marks)
 
 
-def odd(pairs: Dataset) -> Found:
-    """Returns the pairs with suspicious characters: rare letters, invisible characters, or signs of a wrong encoding."""
-    counts = Counter(chain.from_iterable(map(str.casefold, _sentences(pairs, *SIDES))))
-    few = sum(counts[one] for one in counts if one.isalpha()) / 100_000
-    kinds = {one: "rare letter" for one in counts if one.isalpha() and counts[one] < few}
-    kinds |= {one: "invisible character" for one in counts if unicodedata.category(one) in escape.CONTROL}
-    every = enumerate(_sentences(pairs, *SIDES))
-    found = {(kinds[one], i % len(pairs)) for i, text in every for one in kinds.keys() & text.casefold()}
-    wrong = {("wrong encoding", i % len(pairs)) for i, text in enumerate(_sentences(pairs, *SIDES)) if WRONG.search(text)}
-    return sorted(found | wrong)
+def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.ndarray:
+    """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of deliberately mismatched pairs. All scores
+    are 0 if mismatched pairs score no worse than real ones. The first n_train pairs are those of train.
+
+    The score measures by how much each word's best match on the other side is weaker than usual. The strength of a match is the
+    pointwise mutual information of the two words in the other pairs of train (Church & Hanks 1990).
+    """
+    src_words, tgt_words = (
+        Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)
+        for first, side in ((0, src), (TYPES, tgt))
+    )
+    some = np.arange(0, n_train, -(-n_train // CONTROLS))
+    pairs = [(row, row) for row in range(len(src_words))] + list(zip(some, np.roll(some, len(some) // 2), strict=True))
+    together, alone, usual = np.zeros((TYPES, TYPES), np.float32), np.zeros(2 * TYPES), np.zeros(2 * TYPES)
+    for row in range(n_train):
+        together[np.ix_(src_words[row], tgt_words[row] - TYPES)] += 1
+        alone[np.append(src_words[row], tgt_words[row])] += 1
+    score = np.zeros(len(pairs))
+    for at, (i, j) in enumerate(pairs):
+        show_progress(f"scoring pairs, {at / len(pairs):.0%}")
+        self_count = int(at < n_train)  # a pair's own counts are left out, since they let rare words explain each other
+        expected = np.outer(alone[src_words[i]] - self_count, alone[tgt_words[j]] - self_count) / n_train
+        joint = together[np.ix_(src_words[i], tgt_words[j] - TYPES)] - self_count
+        information = np.log((joint + PRIOR) / (expected + PRIOR))
+        gain = np.append(information.max(1, initial=0), information.max(0, initial=0))
+        usual[np.append(src_words[i], tgt_words[j])] += self_count * gain
+        score[at] = -gain.sum()
+    usual /= np.maximum(alone, 1)
+    for at, (i, j) in enumerate(pairs):
+        score[at] += usual[src_words[i]].sum() + usual[tgt_words[j]].sum()
+        score[at] /= max(1, len(src_words[i]) + len(tgt_words[j])) ** 0.5
+    score, mismatched = score[: len(src_words)], np.median(score[len(src_words) :])
+    return score / mismatched if mismatched > np.percentile(score, 75) else np.zeros(len(score))

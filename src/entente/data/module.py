@@ -1,5 +1,6 @@
 """The LightningDataModule that encodes a corpus with a vocabulary and groups it into batches."""
 
+import logging
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,32 +13,22 @@ import torch
 from datasets import Dataset, concatenate_datasets
 
 from entente import distributed
-from entente.data.batches import (
-    Batch,
-    EvaluationBatches,
-    EvaluationSplit,
-    Rows,
-    TrainingBatches,
-    collate,
-    rows_within,
-    split_of,
-    to_device,
-)
+from entente.data.batches import Batch, EvaluationBatches, EvaluationSplit, Rows, TrainingBatches, collate, split_of, to_device
 from entente.data.cache import build_once, name_of
 from entente.data.corpora import Corpus
 from entente.data.tokenizer import BOS, Vocabulary, texts
 from entente.errors import InputError
 from entente.settings import BatchSettings, Grouping
 
+log = logging.getLogger("entente")
+
 
 class TranslationData(L.LightningDataModule):
     """The training and evaluation batches of a corpus. With `overfit`, every split consists of the pairs of one training batch,
-    which a correct model can memorise. `limit_batches` is the `limit` of every EvaluationSplit. If `cache_dir` is given,
-    the token ids of train are stored in `cache_dir`/ids and shared with other processes and later runs.
+    which a correct model can memorise. `limit_batches` is the `limit` of every EvaluationSplit.
 
-    With `both_directions`, train also has every pair with its sides swapped, after all others. A model then learns first to
-    translate in both directions, and only later in its own (Ding, Wu & Tao 2021, "Improving neural machine translation by
-    bidirectional training", section 2). This needs a joint vocabulary."""
+    With `both_directions`, train also has every pair with its sides swapped, after all others, so that a model first learns to
+    translate in both directions (Ding, Wu & Tao 2021, "Improving neural machine translation by bidirectional training")."""
 
     def __init__(
         self,
@@ -65,10 +56,9 @@ class TranslationData(L.LightningDataModule):
             self._ids, self._cache_dir, self._own_pairs = {}, None, len(batch)
 
     def check(self) -> None:
-        """Raises InputError if all training pairs are too long, or if another split has no batch or contains a sentence that is
-        too long."""
-        src, tgt = self.ids("train")
-        rows_within(np.maximum(src.lengths, tgt.lengths)[: self._own_pairs], self.settings.max_tokens)
+        """Raises InputError if all training pairs, or a sentence in another split, are too long, or if a split has no batch."""
+        if dropped := self.train_dataloader().dropped:
+            log.warning("%d training pairs with more than %d tokens were dropped", dropped, self.settings.max_tokens)
         for split in map(self.evaluation, ("valid", *self.corpus.tests)):
             if not len(split):
                 raise InputError(
@@ -80,7 +70,7 @@ class TranslationData(L.LightningDataModule):
         return self.corpus.split(split_of(split))
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
-        """Returns the token ids of a split: source ids with EOS, target ids with BOS and EOS. Each split is encoded once."""
+        """Returns the token ids of a split: source ids with EOS, target ids with BOS and EOS."""
         if (name := split_of(split)) not in self._ids:
             self._ids[name] = self._encode(name, "src"), self._encode(name, "tgt")
         return self._ids[name]
@@ -89,22 +79,18 @@ class TranslationData(L.LightningDataModule):
         pairs, tokenizer = self.pairs(split), getattr(self.vocabulary, side)
 
         def encode() -> Rows:
-            blocks = map(getattr(self.vocabulary, f"encode_{side}"), texts(pairs, side))
-            return Rows(chain.from_iterable(blocks))
+            return Rows(chain.from_iterable(map(getattr(self.vocabulary, f"encode_{side}"), texts(pairs, side))))
 
         if split != "train" or not self._cache_dir:
             return encode()
-        dtype = np.min_scalar_type(len(tokenizer) - 1)  # uint16 for up to 65,536 pieces
         name = name_of(pairs._fingerprint, side, tokenizer.model, tokenizer.plain, sentencepiece.__version__)
-        path = self._cache_dir / "ids" / f"{name}.ids"
-        build_once(path, lambda: encode().write(path, dtype))
-        return Rows.open(path, len(pairs), dtype)
+        path = self._cache_dir / "ids" / f"{name}.npy"
+        build_once(path, lambda: encode().write(path, len(tokenizer)))
+        return Rows(path)
 
     def train_dataloader(self) -> TrainingBatches:
-        src, tgt = self.ids("train")
         return TrainingBatches(
-            src,
-            tgt,
+            *self.ids("train"),
             self.settings.max_tokens,
             self.seed,
             accumulate=self.trainer.accumulate_grad_batches if self.trainer else 1,
@@ -119,14 +105,12 @@ class TranslationData(L.LightningDataModule):
         return to_device(batch, device)
 
     def val_dataloader(self) -> EvaluationBatches:
-        """Returns a loader of one batch with a single pair. Lightning validates only if there is a batch, but a hook evaluates
-        the whole split."""
+        """Returns one batch of a single pair: Lightning needs a batch to validate, but a hook evaluates the whole split."""
         src, tgt = self.ids("valid")
-        return EvaluationBatches(Rows([src[0]]), Rows([tgt[0]]), 1)
+        return EvaluationBatches(Rows([src[0].tolist()]), Rows([tgt[0].tolist()]), 1)
 
     def evaluation(self, split: str) -> EvaluationSplit:
-        """Returns a split and its batches. The name may end in "@" and a grouping (see EvaluationBatches), as in
-        test@mixed. Raises InputError if there is no such split or grouping, or if a sentence is too long."""
+        """Returns a split and its batches. The name may end in "@" and a grouping (see EvaluationBatches), as in test@mixed."""
         grouping: Any = split.partition("@")[2] or None
         if grouping not in (None, *get_args(Grouping)):
             raise InputError(f"split={split}: the part after @ must be one of {', '.join(get_args(Grouping))}")
@@ -144,7 +128,8 @@ class TranslationData(L.LightningDataModule):
 
     def unigram_nll(self) -> float:
         """Returns the validation loss, in nats per target token (with EOS), of an add-one-smoothed unigram model of train."""
-        pieces, rows = len(self.vocabulary.tgt), {"train": self._own_pairs, "valid": len(self.corpus.valid)}
-        train, valid = (self.ids(split)[1].counts(pieces, rows[split]) for split in rows)
-        train[BOS] = valid[BOS] = 0
-        return float(-(valid * np.log((train + 1) / (train + 1).sum())).sum() / valid.sum())
+        (_, train), (_, valid), pieces = self.ids("train"), self.ids("valid"), len(self.vocabulary.tgt)
+        counts = np.bincount(train.values[: train.ends[self._own_pairs - 1]], minlength=pieces)
+        of_valid = np.bincount(valid.values, minlength=pieces)
+        counts[BOS] = of_valid[BOS] = 0
+        return float(-(of_valid * np.log((counts + 1) / (counts + 1).sum())).sum() / of_valid.sum())

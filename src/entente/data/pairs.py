@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from entente.console import show_progress, show_share
 from entente.files import open_atomic
@@ -19,19 +18,21 @@ SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
 
 
 class Pairs:
-    """Sentence pairs with text on both sides, stored in the Arrow file `path`; they can be iterated over repeatedly. `where`
-    names their source in messages."""
+    """Sentence pairs with text on both sides, stored in the Arrow file `path`. `where` names their source in messages."""
 
     def __init__(self, pairs: Iterable[Pair], path: Path, where: str) -> None:
         self.where, self.read = where, 0  # number of pairs read, with the empty ones
-        rows = iter(pairs)
+        rows, text = iter(pairs), hashlib.sha256()
         with open_atomic(path) as file, pa.ipc.new_stream(file, SCHEMA) as writer:
             while block := [*islice(rows, BLOCK)]:
                 self.read += len(block)
-                if block := [pair for pair in block if all(pair)]:
-                    sides = [pa.array(side, pa.string()) for side in zip(*block, strict=True)]
-                    writer.write_batch(pa.record_batch(sides, schema=SCHEMA))
+                block = [pair for pair in block if all(pair)]
+                text.update("".join(f"{src}\n{tgt}\n" for src, tgt in block).encode())
+                writer.write_batch(
+                    pa.record_batch({"src": [src for src, _ in block], "tgt": [tgt for _, tgt in block]}, SCHEMA)
+                )
                 show_progress(f"{self.read:,} pairs of {where}")
+        self.digest = text.hexdigest()  # SHA-256 of all sentences, one per line
         self._table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
 
     def __len__(self) -> int:
@@ -41,15 +42,6 @@ class Pairs:
         blocks = self._table.to_batches()
         for block in show_share(blocks, len(blocks), self.where):
             yield from zip(*(side.to_pylist() for side in block.columns), strict=True)
-
-    def digest(self) -> str:
-        """Returns the SHA-256 of all source sentences, then all target sentences, in order and one per line."""
-        text = hashlib.sha256()
-        for side in SCHEMA.names:
-            for column in self._table[side].chunks:  # joined by Arrow, since Python strings take ten times as long
-                text.update(pc.binary_join(pa.ListArray.from_arrays([0, len(column)], column), "\n")[0].as_buffer())
-                text.update(b"\n")
-        return text.hexdigest()
 
 
 def match_key(sentence: str) -> str:
@@ -61,30 +53,19 @@ def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict
     """Splits pairs into `train` and parts with the names and maximum sizes in `sizes`. Returns a mask (N,) for each of them.
 
     Pairs that share a sentence, directly or through other pairs, form a group, which stays together. The groups are assigned in
-    the order of a hash of seed and text, so the result depends neither on the machine nor on the order of the lines. A group
-    that does not fit into any part goes to train.
+    the order of a hash of seed and text, not of their lines. A group that does not fit into any part goes to train.
     """
     group = _groups(pairs)
     count = np.bincount(group)
     part_of = np.zeros(len(count), np.int8)  # 0: train
-    left = dict(enumerate(sizes.values(), start=1))
+    left = [0, *sizes.values()]  # room in each part
     for g in np.argsort(_order(pairs, group, count, seed), kind="stable"):
-        if not any(left.values()):
-            break
-        if part := next((part for part, room in left.items() if count[g] <= room), 0):
+        if part := next((part for part, room in enumerate(left) if count[g] <= room), 0):
             part_of[g] = part
             left[part] -= int(count[g])
+        elif not any(left):
+            break
     return {name: part_of[group] == part for part, name in enumerate(["train", *sizes])}
-
-
-def count_overlap(train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]]) -> dict[str, int]:
-    """Returns how many pairs of each part have a sentence, on either side, that is also in train."""
-    if not parts:
-        return {}
-    # We collect the keys of the parts only, since train may be far larger.
-    keys = {match_key(sentence) for pairs in parts.values() for pair in pairs for sentence in pair}
-    shared = {key for pair in train for sentence in pair if (key := match_key(sentence)) in keys}
-    return {part: sum(any(match_key(text) in shared for text in pair) for pair in pairs) for part, pairs in parts.items()}
 
 
 def _order(pairs: Iterable[Pair], group: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
@@ -106,8 +87,7 @@ def _hash(text: str) -> int:
 
 
 def _groups(pairs: Iterable[Pair]) -> np.ndarray:
-    """Returns the index of each pair's group, (N,). The groups are the connected components of the graph whose nodes are the
-    sentences and whose edges are the pairs. Sentences are represented by hashes, since their text would take much memory."""
+    """Returns the index of each pair's group, (N,): a connected component of the graph of sentences, with pairs as edges."""
     hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
     sentences, ends = np.unique(hashes, return_inverse=True)
     src, tgt = ends.reshape(-1, 2).T

@@ -1,18 +1,18 @@
 """SentencePiece tokenizers (Kudo & Richardson 2018), which turn text into piece ids and back without loss.
 
-With identity normalisation, unchanged white space and byte fallback, `decode(encode(x)) == x` for any line of text without the
-piece marker U+2581. Text is converted to NFC when it is read (`files.clean`), not here. Only a `plain` tokenizer
-changes text: it encodes typographic punctuation as people type it.
+`decode(encode(x)) == x` for any line of text without the piece marker U+2581. Text is converted to NFC when it is read
+(`files.clean`), not here. Only a `plain` tokenizer changes text: it encodes typographic punctuation as people type it.
 """
 
 import io
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import sentencepiece
 import torch
@@ -45,36 +45,26 @@ OPTIONS: dict[str, Any] = {
     "eos_id": EOS,
 }
 BYTES = 256
-TYPOGRAPHIC = re.compile("(?P<apostrophe>[\u2018\u2019\u02bc])| +(?=[?!;:])")  # as in "l’été ?", which people type as "l'été?"
+APOSTROPHES = str.maketrans("\u2018\u2019\u02bc", "'''")
+SPACES = re.compile(" +(?=[?!;:])")  # in "l’été ?", which people type as "l'été?"
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
 # In training they become spaces. In `encode` they fall back to bytes, unless they are pieces.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
+if TYPE_CHECKING:
+    from datasets import Dataset  # importing it takes half a second, and translation does not need it
+
 log = logging.getLogger("entente")
-
-
-class Sentences(Protocol):
-    """The methods of a `datasets.Dataset` that are used here. Importing `datasets` for its type would take half a second."""
-
-    _fingerprint: str  # changes when the text changes
-
-    def __len__(self) -> int: ...
-    def with_format(self, type: str | None = None) -> Any: ...
 
 
 class Tokenizer:
     """A tokenizer for one or both languages. model: the serialised SentencePiece model. plain: whether to encode text as people
-    type it, with straight apostrophes and without spaces before ? ! ; and :, as in "l'été?"."""
+    type it, as in "l'été?"."""
 
     def __init__(self, model: bytes, plain: bool = False) -> None:
         self.model, self.plain = model, plain
         self._processor = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.load_from_serialized_proto(model)
-        except RuntimeError:
-            raise InputError("the tokenizer is damaged: its bytes are not a SentencePiece model") from None
-        if tuple(self._processor.id_to_piece(i) for i in range(min(len(self), len(SPECIAL)))) != SPECIAL:
-            raise InputError(f"the tokenizer was not trained by this program: its first pieces are not {' '.join(SPECIAL)}")
+        self._processor.load_from_serialized_proto(model)
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int, type: str = "bpe") -> "Tokenizer":
@@ -107,29 +97,26 @@ class Tokenizer:
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the piece ids of each text."""
-        return self._processor.encode([TYPOGRAPHIC.sub(_typed, text) for text in texts] if self.plain else list(texts))
+        return self._processor.encode([SPACES.sub("", text.translate(APOSTROPHES)) if self.plain else text for text in texts])
 
     def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Converts spans [start, end) in a text to spans in its decoded pieces, which lack some spaces if `plain`."""
-        spaces = [m.span() for m in TYPOGRAPHIC.finditer(text) if not _typed(m)] if self.plain else []
-        lost = [0, *accumulate(any(start <= i < end for start, end in spaces) for i in range(len(text)))]
-        return [(start - lost[start], end - lost[end]) for start, end in spans]
+        lost = [i for match in SPACES.finditer(text) for i in range(*match.span())] if self.plain else []
+        return [(start - bisect_left(lost, start), end - bisect_left(lost, end)) for start, end in spans]
 
     def refuse_too_long(self, sentence: str, where: str) -> None:
         """Raises InputError if a sentence has more than MAX_PIECES pieces."""
         if (pieces := len(self.encode(sentence))) > MAX_PIECES:
-            words = f"{(n := len(sentence.split())):,} word{'s' * (n != 1)}"
-            reason = f"a sentence of {words} has {pieces:,} pieces, more than the {MAX_PIECES:,} allowed; split it"
-            raise InputError(f"{where}: {reason}")
+            words = f"{(n := len(sentence.split())):,} word{'s' * (n != 1)} has {pieces:,} pieces"
+            raise InputError(f"{where}: a sentence of {words}, more than the {MAX_PIECES:,} allowed; split it")
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of the pieces, ignoring special ids."""
         return self._processor.decode([i for i in ids if i >= len(SPECIAL)])
 
     def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-        """Returns the text of the pieces, like `decode`, and the span [start, end) of each piece in that text.
-        A space belongs to the piece that starts with it. A character that falls back to bytes belongs to the piece of its last
-        byte. Special ids have empty spans."""
+        """Returns the text of the pieces, like `decode`, and the span [start, end) of each piece in that text. A character that
+        falls back to bytes belongs to the piece of its last byte. Special ids have empty spans."""
         proto = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="proto")
         encoded = proto.text.encode()
         ends = (len(encoded[: piece.end].decode()) for piece in proto.pieces)  # SentencePiece counts bytes
@@ -145,15 +132,14 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizers of both sides. If `joint`, both have the same pieces, as tied embeddings require. Only `src` may be plain,
-    since translations should have proper typography."""
+    """The tokenizers of both sides. If `joint`, both have the same pieces. Only `src` may be plain."""
 
     src: Tokenizer
     tgt: Tokenizer
     joint: bool
 
     @classmethod
-    def train(cls, train: Sentences, settings: TokenizerSettings, cache_dir: Path | None = None) -> "Vocabulary":
+    def train(cls, train: "Dataset", settings: TokenizerSettings, cache_dir: Path | None = None) -> "Vocabulary":
         """Returns a vocabulary trained on the training pairs only, or loads it from `cache_dir`/tokenizer if stored there."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if settings.joint else [("src",), ("tgt",)]
         tokenizers = [_load_or_train(train, sides, settings, cache_dir) for sides in groups]
@@ -174,22 +160,16 @@ class Vocabulary:
     def state(self) -> dict[str, Tensor | bool]:
         """Returns the serialised models as uint8 tensors, for a checkpoint that loads with `weights_only=True`."""
         src, tgt = (torch.frombuffer(bytearray(side.model), dtype=torch.uint8) for side in (self.src, self.tgt))
-        plain: dict[str, Tensor | bool] = {"plain_source": True} if self.src.plain else {}
-        return {"src": src, "tgt": src if self.joint else tgt, "joint": self.joint, **plain}
+        return {"src": src, "tgt": src if self.joint else tgt, "joint": self.joint, "plain_source": self.src.plain}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Vocabulary":
-        src, tgt = (Tokenizer(state[side].cpu().numpy().tobytes()) for side in ("src", "tgt"))
-        plain, joint = state.get("plain_source", False), bool(state["joint"])
+        src, tgt = (Tokenizer(state[side].numpy().tobytes()) for side in ("src", "tgt"))
+        plain, joint = state.get("plain_source", False), state["joint"]
         return cls(Tokenizer(src.model, plain=True) if plain else src, src if joint else tgt, joint)
 
 
-def _typed(typographic: re.Match[str]) -> str:
-    """Returns what people type for a match of TYPOGRAPHIC: a straight apostrophe, or nothing in place of spaces."""
-    return "'" if typographic["apostrophe"] else ""
-
-
-def texts(pairs: Sentences, *sides: str) -> Iterator[list[str]]:
+def texts(pairs: "Dataset", *sides: str) -> Iterator[list[str]]:
     """Yields the sentences of each given side in turn, in blocks, and shows progress."""
     for side in sides:
         blocks = pairs.with_format("arrow").iter(BLOCK)
@@ -197,11 +177,11 @@ def texts(pairs: Sentences, *sides: str) -> Iterator[list[str]]:
             yield block[side].to_pylist()
 
 
-def _load_or_train(pairs: Sentences, sides: Sequence[str], settings: TokenizerSettings, cache_dir: Path | None) -> Tokenizer:
+def _load_or_train(pairs: "Dataset", sides: Sequence[str], settings: TokenizerSettings, cache_dir: Path | None) -> Tokenizer:
     """Returns the tokenizer for `sides`, from the cache if possible."""
-    step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
 
     def train() -> Tokenizer:
+        step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
         lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)
         return Tokenizer.train(lines, settings.vocab_size, settings.type)
 

@@ -16,9 +16,9 @@ def distinct_words(text: str) -> list[str]:
 
 def known_words(texts: Iterable[str]) -> str:
     """Returns the distinct words of all texts, sorted, one per line, or an empty string if there are more than MOST."""
-    known: set[str] = set()
+    words: set[str] = set()
     for text in texts:
-        known.update(WORD.findall(" ".join({*text.casefold().split()})))  # deduplicates first: a text may have 10,000 lines
-        if len(known) > MOST:
+        words.update(WORD.findall(" ".join({*text.casefold().split()})))  # deduplicates first: a text may have 10,000 lines
+        if len(words) > MOST:
             return ""
-    return "\n".join(sorted(known))
+    return "\n".join(sorted(words))

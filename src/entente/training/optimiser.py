@@ -53,11 +53,11 @@ def rate_factor(settings: OptimSettings, step: int, max_steps: int) -> float:
 def matrices(model: nn.Module) -> dict[int, list[nn.Parameter]]:
     """Returns the parameters that Muon updates, by the number of matrices that each of them stacks: the weights of linear
     layers other than the output projection (1), of recurrent networks (one per gate) and of bilinear scores (one per head).
-    Embeddings, the vectors of additive scores, norms and biases are not matrices of a hidden layer, so Adam updates them."""
+    Adam updates all others: embeddings, the vectors (H, K) of additive scores, norms and biases."""
     groups: dict[int, list[nn.Parameter]] = defaultdict(list)
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and name != "output":
-            groups[1].append(module.weight)
+            groups[1] += [parameter for parameter in module.parameters() if parameter.dim() == 2]
         elif isinstance(module, BilinearScore):
             groups[len(module.weight)].append(module.weight)
         elif type(module) in GATES:

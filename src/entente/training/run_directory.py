@@ -21,7 +21,6 @@ from typing import Any
 import lightning as L
 import yaml
 from filelock import FileLock, Timeout
-from lightning.pytorch.utilities.seed import isolate_rng
 
 from entente import checkpoint, distributed
 from entente.console import LineFormatter, Stopped, stop_signals
@@ -145,12 +144,10 @@ def check_resumable(run: RunDirectory, translator: Translator, trainer: L.Traine
 
 
 @contextmanager
-def open_run(
-    run: RunDirectory | None, settings: RunSettings, translator: Translator, trainer: L.Trainer
-) -> Iterator[RunDirectory]:
+def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Trainer) -> Iterator[RunDirectory]:
     """Locks the run, or a new one, and gives the trainer its logger and checkpoints. In the context, messages go to train.log
     too, and a signal or a failed write becomes an error that says how to resume the run."""
-    step = check_resumable(run, translator, trainer) if run else 0
+    settings, step = translator.settings, check_resumable(run, translator, trainer) if run else 0
     run = run or distributed.share(lambda: new_run(settings))
     advice = f"resume it with: entente train resume={shlex.quote(str(run.path))}"
     saving = Checkpoints(run.checkpoints, settings.checkpoint)
@@ -164,7 +161,6 @@ def open_run(
     with ExitStack() as stack:
         try:
             stack.enter_context(stop_signals(receive))
-            stack.enter_context(isolate_rng())  # training seeds torch's generator
             trainer.callbacks.insert(0, saving)  # type: ignore[attr-defined]
             if not distributed.rank():
                 stack.enter_context(FileLock(run.path / ".lock", timeout=0))

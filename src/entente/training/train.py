@@ -13,9 +13,8 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import lightning as L
+from lightning.pytorch.utilities.seed import isolate_rng
 
 from entente import checkpoint, distributed
 from entente.console import Task, clock
@@ -39,6 +38,7 @@ from entente.training.translator import Translator
 log = logging.getLogger("entente")
 
 
+@isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
 def train(settings: RunSettings) -> Path:
     """Trains and evaluates a new run, or resumes one, and returns its directory. Raises every user error before it writes."""
     prepare_process(settings.trainer.threads)
@@ -47,11 +47,10 @@ def train(settings: RunSettings) -> Path:
         log.info("%s: this run has finished; nothing is left to do", run.path)
         return run.path
     data, translator = prepare(settings)
-    trainer = build_trainer(settings, translator, data)
-    with open_run(run, settings, translator, trainer) as run:
+    trainer = build_trainer(translator, data)
+    with open_run(run, translator, trainer) as run:
         trainer.fit(translator, datamodule=data, ckpt_path=run.checkpoint, weights_only=True if run.checkpoint else None)
-        evaluations = evaluate_best(run, settings, data, translator)
-        write_results(run, settings, data, trainer, evaluations)
+        write_results(run, translator, data, evaluate_best(run, translator, data))
     return run.path
 
 
@@ -64,25 +63,25 @@ def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
         words = known_words(map("\n".join, texts(corpus.train, "src")))
     batch, limit = settings.data.batch, settings.trainer.limit_batches
     data = TranslationData(corpus, vocabulary, batch, settings.seed, settings.overfit, limit, cache)
-    if settings.overfit:
-        message = "overfit=true: memorising one batch of %d pairs; the valid scores are those of this batch, ideally BLEU 100"
-        log.info(message, len(data.pairs("train")))
     with Task("splitting the sentences into pieces"):
         data.check()
+    for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
+        log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
+    if settings.overfit:
+        log.info("overfit=true: memorising one batch, whose scores are those of valid, ideally BLEU 100")
     return_freed_memory()  # most of this memory was used to train the tokenizer
     model = attach(build(settings.model, checkpoint.sizes_of(vocabulary, settings.seed)))
+    log.info("%s parameters, %d pieces", f"{parameter_count(model):,}", len(vocabulary.tgt))
     entry = checkpoint.entry(settings, vocabulary, corpus.digest(), words)
     return data, Translator(model, vocabulary, settings, entry)
 
 
-def evaluate_best(
-    run: RunDirectory, settings: RunSettings, data: TranslationData, translator: Translator
-) -> dict[str, Evaluation]:
+def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationData) -> dict[str, Evaluation]:
     """Evaluates the best weights on every split: those of best.ckpt, or the mean of the last checkpoints if it is better."""
-    device, splits = translator.trainer.strategy.root_device, ["valid"]
+    settings, device, splits = translator.settings, translator.trainer.strategy.root_device, ["valid"]
     with on_accelerator(translator.model, device.type, settings.trainer.precision, device.index):
         if settings.checkpoint.average > 1:
-            keep_mean_if_better(run, settings, data, translator)
+            keep_mean_if_better(run, translator, data)
         translator.load_state_dict(checkpoint.read(run.best)["state_dict"])
         if not settings.overfit:  # with `overfit`, all splits are the same batch
             tests = [*data.corpus.tests]
@@ -95,9 +94,9 @@ def evaluate_best(
     return evaluations
 
 
-def keep_mean_if_better(run: RunDirectory, settings: RunSettings, data: TranslationData, translator: Translator) -> None:
+def keep_mean_if_better(run: RunDirectory, translator: Translator, data: TranslationData) -> None:
     """Writes the mean of the last checkpoints to best.ckpt unless a single checkpoint has a higher BLEU."""
-    steps = steps_of_mean(settings.checkpoint, translator.global_step)
+    steps = steps_of_mean(translator.settings.checkpoint, translator.global_step)
     translator.load_state_dict(checkpoint.average([run.checkpoints / f"step-{step}.ckpt" for step in steps]))
     with Task(f"evaluating the mean of the last {len(steps)} checkpoints"):
         bleu = translator.evaluate(data.evaluation("valid")).metrics()["bleu"]
@@ -112,17 +111,17 @@ def keep_mean_if_better(run: RunDirectory, settings: RunSettings, data: Translat
 
 
 def write_results(
-    run: RunDirectory, settings: RunSettings, data: TranslationData, trainer: L.Trainer, evaluations: Mapping[str, Evaluation]
+    run: RunDirectory, translator: Translator, data: TranslationData, evaluations: Mapping[str, Evaluation]
 ) -> None:
     """Writes translations, training.json and metrics.json, logs the scores to TensorBoard, and prints them."""
-    translator: Any = trainer.lightning_module
-    if not trainer.is_global_zero:
+    if distributed.rank():
         return
+    steps, settings = translator.global_step, translator.settings.trainer
     with Task("scoring the translations"):
         metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     write_translations(run.path, evaluations)
     report = {
-        "steps": trainer.global_step,
+        "steps": steps,
         "seconds": round(translator.elapsed, 1),
         "parameters": parameter_count(translator.model),
         "tokens_per_second": round(translator.tokens / (translator.seconds or 1), 1),
@@ -131,12 +130,10 @@ def write_results(
         "commit": translator.checkpoint_entry["provenance"]["commit"],
     }
     write_json(run.path / "training.json", report)
-    views.log_final(trainer, metrics)
+    views.log_final(translator.trainer, metrics)
     write_json(run.metrics, metrics)  # written last, since a run with this file is finished
-    if trainer.global_step < settings.trainer.max_steps:
-        log.info("stopped early: no better validation BLEU in the last %s validations", settings.trainer.patience)
-    evaluated = clock(time.perf_counter() - translator.ended)
-    log.info(
-        "trained %d steps in %s, evaluated in %s (minutes:seconds)", trainer.global_step, clock(translator.elapsed), evaluated
-    )
+    if steps < settings.max_steps:
+        log.info("stopped early: no better validation BLEU in the last %s validations", settings.patience)
+    times = clock(translator.elapsed), clock(time.perf_counter() - translator.ended)
+    log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", steps, *times)
     show(metrics, f"scores of {run.path}")

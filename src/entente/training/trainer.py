@@ -21,8 +21,9 @@ from entente import checkpoint, distributed
 from entente.console import hide_log
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
-from entente.errors import InputError, Interrupted, reason
+from entente.errors import InputError, reason
 from entente.evaluation import batch_loss
+from entente.process import prepare_process
 from entente.settings import RunSettings, TrainerSettings
 from entente.training.progress import TrainingProgress
 from entente.training.translator import Translator
@@ -41,30 +42,31 @@ class AtomicCheckpoints(TorchCheckpointIO):
         checkpoint.write(checkpoint_, Path(path))
 
 
-def build_trainer(settings: RunSettings, translator: Translator, data: TranslationData) -> L.Trainer:
+def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
     """Returns a Trainer that counts steps, not epochs. `open_run` gives it a logger and checkpoints to resume from. Raises
     InputError if Lightning refuses the accelerator, devices, strategy or precision on this machine."""
-    chosen, strategy = settings.trainer, settings.trainer.strategy
+    settings = translator.settings.trainer
+    strategy = settings.strategy
     uses_ddp = strategy == "ddp" or (strategy == "auto" and distributed.world_size() > 1)
     if uses_ddp and has_unused_parameters(translator, data.sample(1)):
         strategy = "ddp_find_unused_parameters_true"  # slower
-    with refused(chosen, "accelerator", "devices", "strategy", "precision"):
+    with refused(settings, "accelerator", "devices", "strategy", "precision"):
         trainer = L.Trainer(
-            accelerator=chosen.accelerator,
-            devices=chosen.devices,
-            num_nodes=chosen.num_nodes,
+            accelerator=settings.accelerator,
+            devices=settings.devices,
+            num_nodes=settings.num_nodes,
             strategy=strategy,
-            precision=chosen.precision,  # type: ignore[arg-type]
-            max_steps=chosen.max_steps,
-            val_check_interval=chosen.validate_every * chosen.accumulate,
+            precision=settings.precision,  # type: ignore[arg-type]
+            max_steps=settings.max_steps,
+            val_check_interval=settings.validate_every * settings.accumulate,
             check_val_every_n_epoch=None,
-            gradient_clip_val=chosen.gradient_clip or None,
-            accumulate_grad_batches=chosen.accumulate,
+            gradient_clip_val=settings.gradient_clip or None,
+            accumulate_grad_batches=settings.accumulate,
             num_sanity_val_steps=0,
             log_every_n_steps=1,  # the LightningModule decides which steps it logs
             logger=False,
             plugins=[AtomicCheckpoints()],
-            callbacks=callbacks(settings),
+            callbacks=callbacks(translator.settings),
             enable_progress_bar=False,
             enable_model_summary=False,
         )
@@ -94,10 +96,13 @@ class BestCheckpoint(ModelCheckpoint):
     """Writes best.ckpt. Unlike its parent, it keeps its best score if the directory of the run has moved."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        path = str(Path(str(self.dirpath)) / "best.ckpt")
-        paths = {key: path for key in ("best_model_path", "kth_best_model_path") if state_dict[key]}
-        scores = dict.fromkeys([path], state_dict["best_model_score"])
-        super().load_state_dict({**state_dict, **paths, "best_k_models": scores, "dirpath": self.dirpath})
+        moved: dict[str, Any] = {"dirpath": self.dirpath}
+        if state_dict["best_model_path"]:  # otherwise, no validation has been run yet
+            path = str(Path(str(self.dirpath)) / "best.ckpt")
+            scores = {path: state_dict["best_model_score"]}
+            moved |= {"best_model_path": path, "kth_best_model_path": path, "best_k_models": scores}
+        super().load_state_dict({**state_dict, **moved})
+        self.current_score = state_dict["current_score"]
 
 
 def count_whole_steps(state: dict[str, Any], accumulate: int) -> None:
@@ -145,6 +150,7 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
     """Starts the other processes of a run with this process's command line, unless torchrun or SLURM has, and connects them.
 
     If a process other than the first fails, Lightning says which, kills all of them, and so ends the run."""
+    prepare_process(settings.threads)
     with refused(settings, "accelerator", "devices", "num_nodes", "strategy"):
         fabric = L.Fabric(
             accelerator=settings.accelerator, devices=settings.devices, num_nodes=settings.num_nodes, strategy=settings.strategy
@@ -161,10 +167,12 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if first:
+        if isinstance(error, SystemExit):  # after a signal, which the first process reports
             raise
-        if isinstance(error, Interrupted):
-            sys.exit(0)
+        if first:
+            if distributed.world_size() > 1 and isinstance(error, RuntimeError):
+                time.sleep(GRACE)  # if the connection to a process that has died broke, Lightning says so and kills this one
+            raise
         for _ in range(round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
             if os.getppid() != parent:
                 sys.exit(1)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
-from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import Tensor
 from torch.utils.tensorboard.summary import hparams
 
@@ -39,8 +38,6 @@ FIXED_SENTENCES = {
     "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
     "en": ("He is not as tall as his father.", "Jane visits Africa in September."),
 }
-# The settings that distinguish runs. TensorBoard's HParams table hides all others until the user selects them.
-HEADLINE_SETTINGS = ("variant", "model.name", "seed", "trainer.max_steps", "optim.lr")
 # The charts of Custom Scalars. Every run writes the same charts, and TensorBoard merges them.
 LAYOUT = {
     "All runs": {
@@ -63,19 +60,9 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
     Called before training, so that unfinished runs also have a row in the table."""
     board = _board(trainer).experiment
     board.add_custom_scalars(LAYOUT)
-    settings = {
-        key: value if isinstance(value, bool | int | float | str) else str(value)
-        for key, value in flat(config)
-        if not isinstance(value, Mapping)
-    }
-    experiment, start, _ = hparams(settings, {TEST_BLEU: 0.0})  # 0.0 is a placeholder; the table shows the scalar with this tag
-    plugin_data = experiment.value[0].metadata.plugin_data
-    content = HParamsPluginData.FromString(plugin_data.content)
-    content.experiment.metric_infos[0].display_name = "test BLEU"
-    for info in content.experiment.hparam_infos:
-        info.differs = info.name in HEADLINE_SETTINGS  # TensorBoard shows only these at first
-    plugin_data.content = content.SerializeToString()
-    for summary in (experiment, start):
+    settings = {key: value for key, value in flat(config) if not isinstance(value, Mapping)}
+    plain = {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings.items()}
+    for summary in hparams(plain, {TEST_BLEU: 0.0})[:2]:  # 0.0 is a placeholder; the table shows the scalar with this tag
         board.file_writer.add_summary(summary)
 
 

@@ -1,0 +1,240 @@
+"""Tests that pairs and token ids are stored unchanged, and that what is stored equals what would be computed anew."""
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entente.data import pairs as pairs_module
+from entente.data import tokenizer
+from entente.data.batches import Rows
+from entente.data.corpora import Corpus, read_corpus
+from entente.data.module import TranslationData
+from entente.data.pairs import Pair, Pairs
+from entente.data.tokenizer import Tokenizer, Vocabulary, texts
+from entente.settings import BatchSettings, DataSettings, FilesSettings, GrammarSettings, TokenizerSettings
+
+Ids = list[list[int]]
+sentence = st.text("aé œ😀\u2028", max_size=5)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs_module, "BLOCK", 7)
+    monkeypatch.setattr(tokenizer, "BLOCK", 7)
+
+
+@given(rows=st.lists(st.tuples(sentence, sentence), max_size=23))
+def test_pairs_with_text_on_both_sides_are_stored_in_order(rows: list[Pair], tmp_path_factory: pytest.TempPathFactory) -> None:
+    expected = [pair for pair in rows if all(pair)]
+    pairs = Pairs(iter(rows), tmp_path_factory.mktemp("pairs") / "x", "x")
+    assert list(pairs) == list(pairs) == expected
+    assert (len(pairs), pairs.read) == (len(expected), len(rows))
+    lines = [side for place in (0, 1) for side in [pair[place] for pair in expected]]
+    assert pairs.digest() == hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+
+
+@given(expected=st.lists(st.lists(st.integers(0, 2**17), max_size=3), min_size=1, max_size=23), stored=st.booleans())
+def test_rows_are_stored_in_order(expected: Ids, stored: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+    rows = Rows([*expected, [1]])
+    if stored:
+        path, dtype = tmp_path_factory.mktemp("rows") / "x.ids", np.dtype(np.uint32)
+        rows.write(path, dtype)
+        rows = Rows.open(path, len(expected) + 1, dtype)
+    assert [row.tolist() for row in rows] == [*expected, [1]]
+    assert rows.lengths.tolist() == [*map(len, expected), 1] and len(rows) == len(expected) + 1
+    assert rows.counts(5, len(expected))[:5].tolist() == [sum(row.count(i) for row in expected) for i in range(5)]
+    assert np.shares_memory(rows[-1], rows.values) and not rows[-1].flags.writeable
+    with pytest.raises(IndexError):
+        rows[len(expected) + 1]
+
+
+# Token ids -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Dataset:
+    src = [f"Le numéro {i} " + "est là " * (i % 7) for i in range(101)]
+    return Dataset.from_dict({"src": src, "tgt": [text.replace("numéro", "number") for text in src]})
+
+
+def lists(data: TranslationData, split: str) -> tuple[Ids, Ids]:
+    src, tgt = ([row.tolist() for row in rows] for rows in data.ids(split))
+    return src, tgt
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_stored_ids_are_those_of_the_vocabulary_and_are_computed_once(
+    pairs: Dataset, tmp_path: Path, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = Corpus(pairs, pairs.select(range(7)), {})
+    vocabulary = Vocabulary.train(pairs, TokenizerSettings(vocab_size=290, joint=plain, plain_source=plain))
+    computed = TranslationData(corpus, vocabulary, BatchSettings(max_tokens=211), seed=3)
+    for split in ("train", "valid"):
+        part = corpus.splits[split]
+        assert lists(computed, split) == (vocabulary.encode_src(part["src"][:]), vocabulary.encode_tgt(part["tgt"][:]))
+    for again in (False, True):
+        stored = TranslationData(corpus, vocabulary, BatchSettings(max_tokens=211), seed=3, cache_dir=tmp_path)
+        if again:
+            monkeypatch.setattr(Vocabulary, "encode_src", None)
+        assert lists(stored, "train") == lists(computed, "train")
+        assert {rows.values.dtype for rows in stored.ids("train")} == {np.dtype(np.uint16)}
+        assert stored.ids("train@alone") is stored.ids("train")
+        monkeypatch.undo()
+        assert stored.unigram_nll() == computed.unigram_nll()
+    assert [path.parent.name for path in tmp_path.rglob("*.ids")] == ["ids"] * 2
+
+
+def test_ids_of_another_text_or_tokenizer_are_not_used(pairs: Dataset, tmp_path: Path) -> None:
+    for part in (pairs, pairs.select(range(3, 31))):
+        for size in (290, 291):
+            vocabulary = Vocabulary.train(pairs, TokenizerSettings(vocab_size=size))
+            data = TranslationData(Corpus(part, part, {}), vocabulary, BatchSettings(), cache_dir=tmp_path)
+            assert lists(data, "train")[0] == vocabulary.encode_src(part["src"][:])
+    assert len(list(tmp_path.rglob("*.ids"))) == 8
+
+
+# Tokenizers ----------------------------------------------------------------------------------------------------------
+
+
+def test_tokenizers_are_cached_by_content(pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, train = [], Tokenizer.train
+
+    def counted(lines: list[str], vocab_size: int, type: str) -> Tokenizer:
+        sizes.append(vocab_size)
+        return train(lines, vocab_size, type)
+
+    monkeypatch.setattr(Tokenizer, "train", counted)
+    settings = TokenizerSettings(vocab_size=300)
+    first = Vocabulary.train(pairs, settings, tmp_path)
+    second = Vocabulary.train(Dataset.from_dict(pairs.to_dict()), settings, tmp_path)
+    assert second.src.model == first.src.model and sizes == [300]
+    (file,) = tmp_path.glob("tokenizer/*.model")
+    assert file.read_bytes() == first.src.model
+
+    Vocabulary.train(pairs, TokenizerSettings(vocab_size=301), tmp_path)
+    Vocabulary.train(pairs, TokenizerSettings(vocab_size=300, type="unigram"), tmp_path)
+    Vocabulary.train(pairs.select(range(97)), settings, tmp_path)
+    assert sizes == [300, 301, 300, 300]
+
+
+def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples: list[list[str]] = []
+    train = Tokenizer.train
+    monkeypatch.setattr(Tokenizer, "train", lambda lines, *rest: train(samples.append([*lines]) or samples[-1], *rest))
+    corpus = Dataset.from_dict({"src": [f"phrase {i}" for i in range(29)], "tgt": [f"sentence {i}" for i in range(29)]})
+    lines = [*corpus["src"], *corpus["tgt"]]
+    assert [text for block in texts(corpus, "src", "tgt") for text in block] == lines
+    for size, joint in ((20, True), (20, False), (58, True)):
+        monkeypatch.setattr(tokenizer, "SAMPLE", size)
+        Vocabulary.train(corpus, TokenizerSettings(vocab_size=290, joint=joint))
+    assert samples == [lines[::3], corpus["src"][::2], corpus["tgt"][::2], lines]
+
+
+# Corpora -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> FilesSettings:
+    (tmp_path / "x.tsv").write_text(
+        "".join(f"numéro {i}{' bis' * (i % 2)}\tnumber {i}\n\n" for i in range(61)), encoding="utf-8"
+    )
+    (tmp_path / "y.tsv").write_text("sept\tseven\nnuméro 7\tnumber seven\n", encoding="utf-8")
+    columns, extra = {"src": 1, "tgt": 2}, {"y": {"file": "y.tsv", "weight": 3}}
+    split = {"valid": 7, "test": 5}
+    return FilesSettings(root=str(tmp_path), train="x.tsv", extra=extra, test={"y": "y.tsv"}, columns=columns, split=split)
+
+
+def content(corpus: Corpus) -> list[object]:
+    """Returns everything that a corpus holds, for comparison."""
+    weights = None if corpus.weights is None else (corpus.weights.dtype, corpus.weights.tolist())
+    splits = [(name, split.to_dict()) for name, split in corpus.splits.items()]
+    return [splits, corpus.read, corpus.dropped, corpus.gold, weights, corpus.digest()]
+
+
+@pytest.mark.parametrize("kind", ["files", "grammar"])
+def test_a_stored_corpus_is_the_one_that_was_read_and_its_text_is_not_read_again(
+    kind: str, settings: FilesSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source: DataSettings = settings if kind == "files" else GrammarSettings(train=31, valid=5, test=7)
+    caplog.set_level(logging.INFO, logger="entente")
+    computed = content(read_corpus(source))
+    assert content(read_corpus(source, tmp_path / "cache")) == computed
+    monkeypatch.setattr(Pairs, "__init__", None)
+    assert content(read_corpus(source, tmp_path / "cache")) == computed
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == messages[: len(messages) // 3] * 3
+
+
+def test_other_settings_or_text_give_another_corpus_but_the_time_of_a_file_does_not(
+    settings: FilesSettings, tmp_path: Path
+) -> None:
+    first, file = read_corpus(settings, tmp_path), tmp_path / "x.tsv"
+    changes = {"max_words": 2}, {"weight": 2}, {"split": {"valid": 7, "test": 5, "seed": 2}}, {"columns": {"src": 2, "tgt": 1}}
+    for change in changes:
+        changed = FilesSettings(**settings.model_dump() | change)
+        assert content(read_corpus(changed, tmp_path)) == content(read_corpus(changed)) != content(first)
+    os.utime(file, (1, 1))
+    assert content(read_corpus(settings, tmp_path)) == content(first)
+    file.write_text(file.read_text(encoding="utf-8").replace("7", "8"), encoding="utf-8")  # of the same length
+    assert read_corpus(settings, tmp_path).digest() == read_corpus(settings).digest() != first.digest()
+
+
+def test_a_build_that_was_stopped_begins_again(
+    settings: FilesSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopped(BaseException):
+        pass
+
+    def stop(self: Pairs) -> str:
+        raise Stopped
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Pairs, "digest", stop)
+        read_corpus(settings, tmp_path / "cache")
+    assert content(read_corpus(settings, tmp_path / "cache")) == content(read_corpus(settings))
+
+
+# Prints "ready" and waits for a line of input, so that two processes can start at the same time.
+PROGRAM = """
+import sys
+from pathlib import Path
+from entente.data import sources
+from entente.data.corpora import read_corpus
+from entente.data.module import TranslationData
+from entente.data.tokenizer import Vocabulary
+from entente.settings import BatchSettings, GrammarSettings, TokenizerSettings
+cache, read = Path(sys.argv[1]), []
+import entente_grammar
+derive = entente_grammar.splits
+entente_grammar.splits = lambda *sizes: read.append("derived") or derive(*sizes)
+print("ready", flush=True)
+input()
+corpus = read_corpus(GrammarSettings(train=503, valid=7, test=5), cache)
+vocabulary = Vocabulary.train(corpus.train, TokenizerSettings(vocab_size=500), cache)
+data = TranslationData(corpus, vocabulary, BatchSettings(), cache_dir=cache)
+print(corpus.digest(), *(rows.values.sum() for rows in data.ids("train")), *read)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_start_at_once_build_everything_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    processes = [subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True) for _ in range(2)]
+    assert [process.stdout.readline() for process in processes if process.stdout] == ["ready\n"] * 2
+    for process in processes:
+        print(file=process.stdin, flush=True)
+    outputs = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    first, second = (out.split() for out, _ in outputs)
+    assert first[:3] == second[:3] and len(first) + len(second) == 7  # one of them derived the sentences
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "ids", "tokenizer"}
+    assert len([*tmp_path.rglob("corpus.json"), *tmp_path.rglob("*.model"), *tmp_path.rglob("*.ids")]) == 1 + 1 + 2

@@ -1,0 +1,151 @@
+"""Tests the log, the tasks in progress, so that a running program is never silent for long, and the exit codes."""
+
+import io
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import rich.console
+
+from entente import console
+from entente.console import STOPPING, Display, Task, clock, exit_codes, show_progress, show_share, stop_signals
+from entente.errors import Diverged, InputError, Interrupted
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Display:
+    """Returns a display that tasks and the log use."""
+    display = Display()
+    monkeypatch.setattr(console, "display", display)
+    monkeypatch.setattr(console.log, "handlers", [display])
+    monkeypatch.setattr(console.log, "propagate", False)
+    monkeypatch.setattr(console.log, "level", logging.INFO)
+    return display
+
+
+def test_the_innermost_task_is_logged_after_each_silence(
+    shown: Display, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs the loop of the thread with a clock on which only its sleep takes time."""
+    now = time.monotonic()
+    end = now + 100
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        if now > end:
+            raise InterruptedError
+
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    monkeypatch.setattr(console.time, "sleep", sleep)
+    with Task("evaluating"), Task("decoding"), pytest.raises(InterruptedError):
+        show_progress("batch 2 of 3")
+        shown.log_when_silent()
+    assert capsys.readouterr().out.splitlines() == [f"decoding  batch 2 of 3  {time}" for time in ("0:30", "1:00", "1:30")]
+    assert shown.tasks == []
+
+
+def test_a_terminal_shows_tasks_below_the_log(shown: Display, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(
+        rich.console,
+        "Console",
+        lambda make=rich.console.Console, stderr=False, **options: make(
+            file=terminal, force_terminal=True, force_interactive=True, width=40, color_system=None, **options
+        ),
+    )
+    line = "a line of the log that is longer than the terminal is wide [bold]"
+    with Task("outer"), Task(lambda: "inner"):
+        shown.live.refresh()
+        console.log.info(line)
+    written = terminal.getvalue()
+    assert f"{line}\n" in written, "the line must be neither wrapped nor read as markup"
+    assert "outer  0:00" in written and "inner" in written
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1
+
+
+@pytest.mark.parametrize("stderr", [False, True])
+def test_the_log_goes_to_one_stream_in_short_printable_lines(
+    stderr: bool, shown: Display, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    shown.stderr = stderr
+    console.log.info("%s: going on\x1b[2J%s", "run", "x" * 10**6)
+    text, empty = reversed(capsys.readouterr()) if stderr else capsys.readouterr()
+    assert text.startswith(r"run: going on\x1b[2Jxxx") and len(text) < 5000 and empty == ""
+
+
+def test_the_share_that_is_done_and_the_time_left_are_shown(shown: Display) -> None:
+    with Task("decoding") as task:
+        lines = [task.progress for _ in show_share("abcd", 4, of="batches")]
+    assert lines[0] == task.progress == "" and re.fullmatch(r"75% of batches, 0:\d\d left", lines[-1])
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (130, "2:10"), (3600 + 130, "1:02:10")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(9)
+
+
+def raise_error(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("act", "code", "lines"),
+    [
+        (raise_error(InputError("a file: is\nnot there", "nor this")), 2, ["error: a file: is not there", "error: nor this"]),
+        (raise_error(InputError("\x1b]0;owned\x07" + "x" * 10**6)), 2, [r"error: \\x1b\]0;owned\\x07x.*"]),
+        (lambda: Path("nowhere/file").read_text(), 2, ["error: nowhere/file: No such file or directory"]),
+        (raise_error(RuntimeError("CUDA out of memory")), 2, ["error: out of memory; .+"]),
+        (raise_error(Diverged("at step 3")), 3, ["diverged: at step 3"]),
+        (raise_error(Interrupted("saved at step 3; continue with\nresume=x")), 75, ["saved at step 3; continue with resume=x"]),
+        (press_ctrl_c, 130, ["stopped by SIGINT"]),
+    ],
+    ids=str,
+)
+def test_a_command_ends_with_lines_and_a_code(
+    act: Callable[[], None], code: int, lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, exit_codes():
+        act()
+    written = capsys.readouterr().err.splitlines()
+    assert ended.value.code == code and len(written) == len(lines) and max(map(len, written)) < 5000
+    assert all(re.fullmatch(pattern, line) for pattern, line in zip(lines, written, strict=True)), written
+
+
+def test_a_fault_of_the_program_is_not_taken_for_one_of_the_user() -> None:
+    with pytest.raises(ValueError, match="a bug"), exit_codes():
+        raise ValueError("a bug")
+
+
+def test_signals_keep_their_handlers_in_a_thread_that_cannot_set_them() -> None:
+    inside: list[object] = []
+
+    def handlers() -> list[object]:
+        return [signal.getsignal(number) for number in STOPPING]
+
+    def enter() -> None:
+        with stop_signals(sys.exit):
+            inside.extend(handlers())
+
+    outside = handlers()
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert inside == outside
+    enter()
+    assert not set(inside[len(STOPPING) :]) & set(outside) and handlers() == outside
