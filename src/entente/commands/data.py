@@ -27,11 +27,11 @@ def main(settings: InspectSettings) -> None:
     """Reads a corpus and prints measurements, examples of findings, and advice. Writes all findings to `output`, if given."""
     prepare_process(None)
     output = path_of(settings.output) if settings.output else None
+    cache = path_of(settings.output_dir) / "cache"
+    corpus = read_corpus(settings.data, cache)
     if output:
         with writable(f"output={output}"):  # fails before minutes of work if there can be no such folder
             output.mkdir(parents=True, exist_ok=True)
-    cache = path_of(settings.output_dir) / "cache"
-    corpus = read_corpus(settings.data, cache)
     with Task("inspecting the pairs"):
         numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache))
         lists = find(corpus)

@@ -1,22 +1,27 @@
 """What commands for checkpoints share: the corpus that a checkpoint names, and the search and engine to translate with."""
 
 import logging
+from typing import TYPE_CHECKING
 
 from entente.checkpoint import TrainedRun
 from entente.commands.settings import DecodingSettings
-from entente.data.corpora import Corpus, describe_sources, read_corpus
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.errors import InputError
 from entente.files import path_of
 from entente.settings import SearchSettings
 from entente.validation import validate
 
+if TYPE_CHECKING:
+    from entente.data.corpora import Corpus
+
 log = logging.getLogger("entente")
 
 
-def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
+def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> "Corpus":
     """Reads the corpus that a checkpoint names. Raises InputError if it has files or URLs, which the checkpoint's author chose,
     and `trusted` is false."""
+    from entente.data.corpora import describe_sources, read_corpus  # imports datasets, which takes half a second
+
     if places := describe_sources(run.settings.data):
         if not trusted:
             raise InputError(f"checkpoint={path}: add trust_data=true to read the corpus that this checkpoint names: {places}")
