@@ -20,6 +20,7 @@ from torch import Tensor
 from entente.attention.alignment import with_mean
 from entente.attention.record import TO_SOURCE, AttentionMap, sides_of
 
+NOT_AS_DECODED = "This decoder sees later target pieces, so these are not the weights that decoding used."
 FRAMES = "Frames mark the gold links: solid for sure links, dashed for possible ones."
 COLORS = "Blues"  # white at 0 and perceptually uniform
 LINK_COLOR = "#d95f02"  # orange, which contrasts with every shade of blue
@@ -137,7 +138,8 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
     bar = figure.colorbar(image, cax=ax.inset_axes((right + 0.15, 0, 0.12, end), transform=ax.transData), ticks=[0, 0.5, 1])
     bar.ax.tick_params(labelsize=small, labelfontfamily=FONT, length=2)
     width = max(7.2, right + 0.8)
-    notes = [FRAMES] if marks and any(map.kind in TO_SOURCE for map in maps.values()) else []
+    notes = [] if all(map.as_decoded for map in maps.values()) else [NOT_AS_DECODED]
+    notes += [FRAMES] if marks and any(map.kind in TO_SOURCE for map in maps.values()) else []
     lines = [
         part for line in [*title.split("\n"), *notes] for part in textwrap.wrap(line, int((width - 0.3) / (large * LETTER)))
     ]

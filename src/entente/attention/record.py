@@ -111,6 +111,7 @@ class AttentionMap(NamedTuple):
     columns: list[str]
     unit: str = "piece"  # what each row or column stands for: "piece" or "word"
     allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may attend to; None means all
+    as_decoded: bool = True  # False if rows depend on later target pieces, which are unknown when decoding
 
 
 def has_attention(model: nn.Module) -> bool:
@@ -136,7 +137,11 @@ def read_sentence(
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
     """Returns the maps of one sentence pair, one per kind of attention. src ends with EOS; tgt has neither BOS nor EOS."""
-    return record_batch(model, vocabulary, [src], [tgt])[0]
+    [maps], causal = (
+        record_batch(model, vocabulary, [src], [tgt]),
+        is_causal(model, torch.tensor([src]), torch.tensor([[BOS, *tgt]])),
+    )
+    return [map._replace(as_decoded=causal or map.kind == ENCODER) for map in maps]
 
 
 def record_batch(
@@ -165,6 +170,15 @@ def record_batch(
             real = (..., slice(len(rows)), slice(len(columns)))
             maps[n].append(AttentionMap(kind, weights[n][real].clone(), rows, columns, allowed=allowed[n][real].clone()))
     return maps
+
+
+def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
+    """Returns whether the decoder's output for the first half of tgt (1, T), given src (1, S), ignores the second half."""
+    half = max(1, tgt.size(1) // 2)
+    with observing(model) as device:
+        state, tgt = model.encode(src.to(device)), tgt.to(device)
+        full, part = model.decode(tgt, state)[0][:, :half], model.decode(tgt[:, :half], state)[0]
+    return torch.allclose(full, part, rtol=1e-3, atol=1e-4)
 
 
 def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
