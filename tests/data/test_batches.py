@@ -172,13 +172,6 @@ def test_evaluation_reads_every_pair_once_with_its_row_longest_first(lengths: li
     assert len(batches) == len(list(batches))
 
 
-def test_a_batch_holds_exactly_as_many_as_fit() -> None:
-    src, tgt = rows([5] * 12), rows([3] * 12)
-    assert {*map(len, rows_of_epoch(training_batches((src, tgt), max_tokens=20), 0))} == {4}
-    assert [len(batch.index) for batch in EvaluationBatches(Rows(src), Rows(tgt), max_tokens=20)] == [4, 4, 4]
-    assert [len(batch.index) for batch in EvaluationBatches(Rows(src), Rows(tgt), max_tokens=19)] == [3, 3, 3, 3]
-
-
 def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_finish_together() -> None:
     lengths = [5 + i % 31 for i in range(1009)]
     batches = list(EvaluationBatches(Rows(rows(lengths)), Rows(rows(lengths)), 2048))

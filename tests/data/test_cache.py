@@ -18,7 +18,7 @@ from entente.data.batches import Rows
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.pairs import Pair, Pairs
-from entente.data.tokenizer import EOS, Tokenizer, Vocabulary, texts
+from entente.data.tokenizer import EOS, Tokenizer, Vocabulary
 from entente.settings import BatchSettings, DataSettings, FilesSettings, GrammarSettings, TokenizerSettings
 
 Ids = list[list[int]]
@@ -89,15 +89,6 @@ def test_stored_ids_are_those_of_the_vocabulary_and_are_computed_once(
     assert [path.parent.name for path in tmp_path.rglob("*.npy")] == ["ids"] * 2
 
 
-def test_ids_of_another_text_or_tokenizer_are_not_used(pairs: Dataset, tmp_path: Path) -> None:
-    for part in (pairs, pairs.select(range(3, 31))):
-        for size in (290, 291):
-            vocabulary = Vocabulary.train(pairs, TokenizerSettings(vocab_size=size))
-            data = TranslationData(Corpus(part, part, {}), vocabulary, BatchSettings(), cache_dir=tmp_path)
-            assert lists(data, "train")[0] == vocabulary.encode_src(part["src"][:])
-    assert len(list(tmp_path.rglob("*.npy"))) == 8
-
-
 # Tokenizers ----------------------------------------------------------------------------------------------------------
 
 
@@ -120,19 +111,6 @@ def test_tokenizers_are_cached_by_content(pairs: Dataset, tmp_path: Path, monkey
     Vocabulary.train(pairs, TokenizerSettings(vocab_size=300, type="unigram"), tmp_path)
     Vocabulary.train(pairs.select(range(97)), settings, tmp_path)
     assert sizes == [300, 301, 300, 300]
-
-
-def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples: list[list[str]] = []
-    train = Tokenizer.train
-    monkeypatch.setattr(Tokenizer, "train", lambda lines, *rest: train(samples.append([*lines]) or samples[-1], *rest))
-    corpus = Dataset.from_dict({"src": [f"phrase {i}" for i in range(29)], "tgt": [f"sentence {i}" for i in range(29)]})
-    lines = [*corpus["src"], *corpus["tgt"]]
-    assert [text for block in texts(corpus, "src", "tgt") for text in block] == lines
-    for size, joint in ((20, True), (20, False), (58, True)):
-        monkeypatch.setattr(tokenizer, "SAMPLE", size)
-        Vocabulary.train(corpus, TokenizerSettings(vocab_size=290, joint=joint))
-    assert samples == [lines[::3], corpus["src"][::2], corpus["tgt"][::2], lines]
 
 
 # Corpora -------------------------------------------------------------------------------------------------------------

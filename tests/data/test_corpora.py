@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from entente.data.corpora import Corpus, corpus_of, describe_sources, read_corpus
+from entente.data.corpora import Corpus, describe_sources, read_corpus
 from entente.data.files import clean
 from entente.errors import InputError
 from entente.settings import FilesSettings, GrammarSettings, Multi30kSettings
@@ -124,17 +124,6 @@ def test_a_missing_file_is_an_error(read: Callable[..., Corpus], tmp_path: Path)
         read(train="")
 
 
-def test_relative_paths_start_from_root_and_absolute_ones_do_not(
-    read: Callable[..., Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    absolute = {"src": str(tmp_path / "valid.fr"), "tgt": str(tmp_path / "valid.en")}
-    assert read(train=absolute).train["src"][:] == ["a", "b"]
-    monkeypatch.chdir(tmp_path)
-    assert read(root=None, train=absolute).valid["src"][:] == ["a", "b"]
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert read(root="~").train["src"][:] == ["un", "deux", "trois"]
-
-
 def test_the_settings_that_select_the_text_are_named() -> None:
     settings = FilesSettings(train={"src": "a.fr", "tgt": "a.en"}, test={"news": "n.tsv"}, root="x")
     names = "data.name=files, data.root=x, data.train.src=a.fr, data.train.tgt=a.en, data.test.news=n.tsv"
@@ -235,12 +224,3 @@ def test_the_grammar_is_read_in_either_direction() -> None:
         assert split["src"][:] != split["tgt"][:] and all(clean(line) == line != "" for line in split["src"])
     assert french.gold.keys() == french.tests.keys() | {"valid"}
     assert [gold.swap_sides() for gold in french.gold["test"]] == english.gold["test"]
-
-
-def test_pairs_to_evaluate_only_become_a_corpus(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="entente"):
-        corpus = corpus_of(iter([("a", "b"), ("", "c"), ("d", "e")]), "news", "x and y")
-    assert corpus.tests["news"].to_dict() == {"src": ["a", "d"], "tgt": ["b", "e"]}
-    assert [record.getMessage() for record in caplog.records] == ["dropped 1 pairs: empty"]
-    with pytest.raises(InputError, match="^x and y: no sentence pair is left"):
-        corpus_of([("", "c")], "news", "x and y")

@@ -37,16 +37,6 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     assert len([*read_lines(path)]) == 4
 
 
-@pytest.mark.parametrize("name", ["text", "text.gz"])
-def test_plain_text_and_gzip_are_distinguished_by_content(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    for data in (b"", b"\xef\xbb\xbf"):  # without and with a byte order mark
-        path.write_bytes(data + "é\nb".encode())
-        plain = [*read_lines(path)]
-        path.write_bytes(gzip.compress(data + "é\nb".encode()))
-        assert [*read_lines(path)] == plain == ["é", "b"]
-
-
 def as_csv(pairs: list[Pair]) -> bytes:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(pairs)
@@ -204,18 +194,3 @@ def test_a_bad_file_is_an_error_with_its_place(
         read(name, content, columns)
     assert str(error.value).startswith(str(tmp_path / name))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("form", ["tsv", "parquet"])
-def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path, form: str) -> None:
-    (tmp_path / f"folder.{form}").mkdir()
-    for name, message in {"gone": "no such file$", "folder": "this is a folder; give a file$"}.items():
-        with pytest.raises(InputError, match=message):
-            list(read_pairs(tmp_path / f"{name}.{form}", BY_NUMBER))
-
-
-def test_a_truncated_parquet_file_is_an_error(read: Callable[..., list[Pair]]) -> None:
-    whole = parquet(pa.table({"fr": [f"phrase {i}" for i in range(101)], "en": [f"sentence {i}" for i in range(101)]}))
-    for stop in (1, 4, len(whole) // 2, len(whole) - 1):
-        with pytest.raises(InputError, match="not a Parquet file, or a damaged one"):
-            read("x.parquet", whole[:stop])

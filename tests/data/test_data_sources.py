@@ -69,13 +69,6 @@ def test_multi30k_from_its_folder_or_its_repository(repository: Path) -> None:
     assert multi30k(repository, tests=()).tests == {}
 
 
-def test_multi30k_from_a_relative_path_and_from_home(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(repository.parent)
-    monkeypatch.setenv("HOME", str(repository.parent))
-    for root in ("~/dataset", "./dataset/data/task1/raw"):
-        assert len(multi30k(root).train) == 13
-
-
 def test_multi30k_is_downloaded_from_an_address_once(repository: Path, address: str) -> None:
     local = multi30k(repository)
     for root in (address, f"{address}/data/task1/raw/"):

@@ -8,7 +8,6 @@ import pytest
 from datasets import Dataset
 
 from bad_inputs import run
-from entente.commands.data import advice
 from entente.data.corpora import Corpus
 from entente.data.inspection import MOJIBAKE, find, measure, misalignment
 from entente.data.tokenizer import Vocabulary
@@ -100,13 +99,6 @@ def test_a_corpus_without_a_clear_correspondence_is_not_judged() -> None:
     assert not misalignment(src[1:], tgt[:-1], 306).any()  # each line is paired with the translation of the previous one
     assert not misalignment(["un deux"] * 11, ["one two"] * 11, 7).any()
     assert find(corpus_of([("un", "one")], [("!", "?")]))["misalignment"] == []
-
-
-def test_a_leak_is_not_called_a_repetition() -> None:
-    pairs = [(f"mot {i}", f"word {i}") for i in range(11)]
-    corpus = corpus_of(pairs, pairs[:3])
-    lines = " ".join(advice(corpus, find(corpus)))
-    assert "earlier split: 3." in lines and "repeat" not in lines
 
 
 def test_the_command_prints_advice_and_writes_lists(tmp_path: Path) -> None:

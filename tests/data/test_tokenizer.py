@@ -96,12 +96,6 @@ def test_long_and_unusual_training_lines_are_not_skipped(type: str) -> None:
 
 
 @each_type
-def test_one_letter_is_enough_to_train_on(type: str) -> None:
-    tokenizer = Tokenizer.train(["a"], vocab_size=313, type=type)
-    assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
-
-
-@each_type
 def test_a_vocabulary_too_small_names_the_smallest_that_works(type: str) -> None:
     for size in (-1, 0, 3, 17, 270):
         with pytest.raises(InputError, match=rf"vocab_size={size} is too small: .* at least \d+ ") as refusal:
@@ -119,14 +113,6 @@ def test_a_vocabulary_survives_a_safe_checkpoint(tmp_path: Path, joint: bool) ->
     restored = Vocabulary.from_state(torch.load(tmp_path / "state.pt", weights_only=True))
     assert (restored.src.model, restored.tgt.model) == (vocabulary.src.model, vocabulary.tgt.model)
     assert restored.joint == joint == (restored.src is restored.tgt) == (restored.src.model == restored.tgt.model)
-
-
-def test_separate_tokenizers_are_trained_on_their_own_side() -> None:
-    vocabulary = trained(joint=False)
-    assert vocabulary.src.model == Tokenizer.train(FRENCH, 300).model
-    assert vocabulary.tgt.model == Tokenizer.train(ENGLISH, 300).model
-    assert vocabulary.encode_src(["chat", ""]) == [[*vocabulary.src.encode("chat"), EOS], [EOS]]
-    assert vocabulary.encode_tgt(["cat", ""]) == [[BOS, *vocabulary.tgt.encode("cat"), EOS], [BOS, EOS]]
 
 
 def test_a_vocabulary_too_large_for_the_text_is_reduced(caplog: pytest.LogCaptureFixture) -> None:
