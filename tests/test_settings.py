@@ -75,7 +75,7 @@ REFUSED = [
     (("data", {**FILES, "test": {"a": {"src": "a"}}}), "data.test.a.tgt is not set: give it as data.test.a.tgt=VALUE"),
     (("data", {"name": "files"}), "data.train is not set: give it as data.train=VALUE"),
     (("optin.lr", 3), "optin.lr=3: no such setting; did you mean optim.lr?"),
-    (("model.foo", 3), "model.foo=3: no such setting; --help lists the settings"),
+    (("zzz", 3), "zzz=3: no such setting; --help lists the settings"),
 ]
 
 
@@ -148,7 +148,7 @@ def test_any_value_is_shown_in_one_short_piece(value: object) -> None:
         ("modle.d_model", "; did you mean model.d_model?"),
         ("modle", "; did you mean model?"),
         ("optim.d_model", "; did you mean model.d_model?"),
-        ("model.foo", ""),
+        ("zzz", ""),
     ],
 )
 def test_the_most_similar_name_is_suggested(name: str, likely: str) -> None:

@@ -119,10 +119,8 @@ def read(path: Path) -> dict[str, Any]:
                 raise ValueError("a part does not match its checksum, or is not a file")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         if "schema" in content[ENTRY] or content[ENTRY]["format"] != FORMAT:
-            stored = content[ENTRY].get("format", content[ENTRY].get("schema"))
-            raise InputError(
-                f"{path}: its format is {to_text(stored)}, not {FORMAT}; train the model again, or use its version"
-            )
+            stored = to_text(content[ENTRY].get("format", content[ENTRY].get("schema")))
+            raise InputError(f"{path}: its format is {stored}, not {FORMAT}; train the model again, or use its version")
     return content
 
 
@@ -136,9 +134,7 @@ def load(checkpoint: str) -> TrainedRun:
         settings = validate(RunSettings, ours["config"], where=f"{path}: in its configuration, ")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
         if names := [name for name, weight in weights.items() if not weight.isfinite().all()]:
-            raise Diverged(
-                f"{path}: {names[0]} holds values that are not finite; train the model again with a smaller optim.lr"
-            )
+            raise Diverged(f"{path}: {names[0]} holds values that are not finite; train again with a smaller optim.lr")
     model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
     with _as_input_error(path, "its weights do not fit its configuration; use another copy, or train the model again"):
         model.load_state_dict(weights)

@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
+import yaml
+
 import entente.commands.settings as commands
 from entente.console import report
 from entente.errors import InputError, reason
@@ -97,21 +99,17 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
     elif problems:
         raise InputError(*problems)
     elif wants_help:
-        kinds = [RunSettings, VERBS[verb]] if verb == "ablate" else [VERBS[verb]]
         groups = {"data": options(None)["data"]} if verb == "data" else options(flags.config_dir)
-        print(help_text(verb, kinds, composition.values, groups))
+        runs: list[type[Section]] = [RunSettings] if verb == "ablate" else []
+        print(help_text(verb, [*runs, VERBS[verb]], composition.values, groups))
     else:
-        import yaml
-
         print(yaml.safe_dump(composition.values, sort_keys=False, allow_unicode=True).rstrip())
 
 
 def call(verb: str, composition: Composition, problems: Sequence[str] = ()) -> None:
     """Calls the command of a verb that Hydra composed. problems: see `check`."""
-    names = VERBS[verb].model_fields if verb == "ablate" else composition.values
-    settings = check(verb, {key: value for key, value in composition.values.items() if key in names}, problems)
-    command = _command(verb)
-    command(settings) if verb == "data" else command(settings, composition)
+    settings = check(verb, composition.values, problems)
+    _command(verb)(settings, *([] if verb == "data" else [composition]))
 
 
 def _command(verb: str) -> Any:
@@ -152,7 +150,8 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
 
     line = _for_hydra(overrides, config_dir)
     with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        batches = GlobalHydra.instance().hydra.multirun(verb, task, line, with_log_configuration=False)
+        runner: Any = GlobalHydra.instance().hydra
+        batches = runner.multirun(verb, task, line, with_log_configuration=False)
     sys.exit(next((job.return_value for batch in batches for job in batch if job.return_value), 0))
 
 
@@ -188,11 +187,10 @@ def _hydra_errors() -> Iterator[None]:
     """Turns an error that Hydra finds in a command line or a file into one line, with overrides as they were typed."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
 
     try:
         yield
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         raise InputError(" ".join(str(error).replace("++", "").split())) from error
 
 
@@ -239,11 +237,10 @@ def _for_hydra(overrides: Iterable[str], config_dir: str | None) -> list[str]:
 def options(config_dir: str | None) -> dict[str, list[str]]:
     """Returns the options of each config group: the names of the files in its folder."""
     groups: dict[str, list[str]] = {}
-    for folder in filter(None, (CONFIGS, config_dir)):
-        for group in sorted(path for path in Path(folder).glob("*") if path.is_dir() and path.name != "hydra"):
-            names = groups.setdefault(group.name, [])
-            names += sorted({path.stem for path in group.glob("*.yaml")} - {*names})
-    return {group: names for group, names in groups.items() if names}
+    for folder in [CONFIGS, Path(config_dir)] if config_dir else [CONFIGS]:
+        for path in sorted(folder.glob("*/*.yaml")):
+            groups.setdefault(path.parent.name, []).append(path.stem)
+    return groups
 
 
 def _register() -> None:
@@ -269,7 +266,8 @@ def read_arguments(verb: str, arguments: Iterable[str]) -> tuple[dict[str, Any],
     directories without a key."""
     from omegaconf import OmegaConf
 
-    schemas, texts, values, problems = settings_of(VERBS[verb], {}), {}, OmegaConf.create(), []
+    schemas, texts = settings_of(VERBS[verb], {}), dict[str, Any]()
+    values, problems = OmegaConf.create(), list[str]()
     for argument in arguments:
         key, equals, text = argument.partition("=")
         forms = schemas[key].get("anyOf", [schemas[key]]) if key in schemas else []

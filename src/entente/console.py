@@ -57,9 +57,7 @@ class Display(logging.Handler):
 
         console = Console(stderr=self.stderr, markup=False, emoji=False, highlight=False)
         if console.is_interactive:
-            self.live = Live(
-                console=console, get_renderable=lambda: "\n".join(task.line() for task in self.tasks), transient=True
-            )
+            self.live = Live(console=console, get_renderable=lambda: "\n".join(map(Task.line, self.tasks)), transient=True)
             self.live.start(refresh=True)
 
     def log_when_silent(self) -> None:

@@ -1,11 +1,11 @@
 """Evaluates a model on a split: scores its translations with sacreBLEU, whose signatures make scores comparable (Post 2018),
-and computes the likelihood of the references. Validation, the final evaluation of a run and the `evaluate` command all call
-the function `evaluate`, so the same weights give exactly the same scores in all three.
+and computes the likelihood of the references.
 
 Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output.
 """
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,16 +37,12 @@ LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The translations of a split, and the likelihood of its references. nll: mean negative log-likelihood per reference
-    token in nats, counting end symbols, without label smoothing; its exponential is the perplexity."""
-
     sources: list[str]
     references: list[str]
     hypotheses: list[str]
-    nll: float
+    nll: float  # mean per reference token in nats, counting end symbols, without label smoothing
 
     def metrics(self) -> dict[str, Any]:
-        """Returns the split's entry in metrics.json."""
         scores = corpus_scores(self.hypotheses, self.references, METRICS)
         by_length = bleu_by_length(self.sources, self.hypotheses, self.references)
         return {**scores, "nll": self.nll, "sentences": len(self.references), "bleu_by_source_length": by_length}
@@ -54,7 +50,7 @@ class Evaluation:
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: Iterable[str]) -> dict[str, Any]:
     """Returns the named scores and their signatures. BLEU (Papineni et al. 2002) and chrF (Popović 2015) range from 0 to 100;
-    higher is better. TER (Snover et al. 2006) is in percent; lower is better. TER is slow for long, wrong translations."""
+    higher is better. TER (Snover et al. 2006) is in percent; lower is better."""
     scores: dict[str, Any] = {"signature": {}}
     for name in names:
         metric = METRICS[name]()
@@ -74,15 +70,16 @@ def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references
 
 def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
     """Returns the rows of each non-empty source length bucket, keyed by its range of lengths in words, such as "6-10"."""
-    limits = zip((0, *LENGTHS), (*LENGTHS, None), strict=True)
-    ends = {(f"{low + 1}-{high}" if high else f"{low + 1}+"): (low, high or float("inf")) for low, high in limits}
+    buckets: dict[str, list[int]] = {}
     lengths = [max(1, len(source.split())) for source in sources]
-    buckets = {words: [row for row, n in enumerate(lengths) if low < n <= high] for words, (low, high) in ends.items()}
-    return {words: rows for words, rows in buckets.items() if rows}
+    for low, high in zip((0, *LENGTHS), (*LENGTHS, math.inf), strict=True):
+        if rows := [row for row, n in enumerate(lengths) if low < n <= high]:
+            buckets[f"{low + 1}-{high}" if high < math.inf else f"{low + 1}+"] = rows
+    return buckets
 
 
 def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:
-    """Returns the mean loss over the N real target tokens of a batch, and N. Padding is removed before the projection."""
+    """Returns the mean loss over the N real target tokens of a batch, and N."""
     hidden = model(batch.src, batch.tgt[:, :-1]).flatten(0, 1)[batch.real]  # (N, D)
     target = batch.tgt[:, 1:].flatten()[batch.real]  # (N,)
     return model.loss(hidden, target, label_smoothing), len(target)
@@ -90,8 +87,8 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
 
 def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, settings: SearchSettings) -> Evaluation:
     """Translates a split and computes the likelihood of its references. The processes of a run divide the batches among
-    themselves, and each returns what a single process would, to the last bit. Raises Diverged, in all processes alike, if a
-    batch has a loss that is not finite or cannot be translated."""
+    themselves, and each returns what a single process would. Raises Diverged, in all processes alike, if the loss of a batch is
+    not finite or the batch cannot be translated."""
     device, rank, processes = next(model.parameters()).device, distributed.rank(), distributed.world_size()
 
     @torch.inference_mode()  # decorates the function because the mode is set per thread, and workers are threads
@@ -129,7 +126,6 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
 
 
 def scores_table(metrics: Mapping[str, Any]) -> list[list[str]]:
-    """Returns the metrics of each split as a table: the headings, then one row per split."""
     rows = [["split", "sentences", "BLEU", "chrF", "TER", "NLL"]]
     for split, m in metrics.items():
         rows.append([split, str(m["sentences"]), *(f"{m[name]:.2f}" for name in ("bleu", "chrf", "ter")), f"{m['nll']:.4f}"])
@@ -137,7 +133,7 @@ def scores_table(metrics: Mapping[str, Any]) -> list[list[str]]:
 
 
 def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Returns a table for a terminal: the first column is left-aligned, and the others, which hold numbers, right-aligned."""
+    """Returns a table for a terminal, with numbers in all columns but the first."""
     table = Table(*(Column(name, justify="right" if i else "left") for i, name in enumerate(headings)))
     for row in rows:
         table.add_row(*row)
@@ -145,7 +141,6 @@ def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def show(metrics: Mapping[str, Any], title: str) -> None:
-    """Logs a title and prints a table of the metrics of each split."""
     logging.getLogger("entente").info("%s", title)
     headings, *rows = scores_table(metrics)
     Console(markup=False, emoji=False).print(rich_table(headings, rows))

@@ -23,19 +23,14 @@ Text = TypeVar("Text", str, list[str])
 
 
 class Score(NamedTuple):
-    """The log-probability of each piece of a translation."""
-
     target: list[str]  # T pieces
     log_probabilities: Tensor  # (T,), in nats, of each piece given the source and the pieces before it
 
 
 class Attention(NamedTuple):
-    """The attention weights of all heads for one sentence pair.
-
-    weights, by kind: "encoder" (L, H, S, S), "decoder" (L, H, T, T) and "cross" (L, H, T, S) of a Transformer; "alignment"
-    (1, 1, T, S) of a BiRNN. Except in "encoder", row t is the step that produces `target[t]` after reading `read[: t + 1]`.
-    Each row sums to 1, except in ablations that normalise over another axis.
-    """
+    """The attention weights of all heads for one sentence pair, by kind: "encoder" (L, H, S, S), "decoder" (L, H, T, T) and
+    "cross" (L, H, T, S) of a Transformer; "alignment" (1, 1, T, S) of a BiRNN. Except in "encoder", row t is the step that
+    produces `target[t]` after reading `read[: t + 1]`."""
 
     weights: dict[str, Tensor]
     source: list[str]  # S pieces
@@ -81,7 +76,6 @@ class TrainedModel(checkpoint.TrainedRun):
         return Score(self.vocabulary.tgt.pieces(produced.tolist()), of_pieces.cpu())
 
     def _search(self, **changes: float) -> SearchSettings:
-        """Returns the run's search settings with changes, and with one hypothesis per sentence."""
         return validate(SearchSettings, {**self.settings.search.model_dump(), **changes, "n_best": 1})
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
@@ -92,8 +86,8 @@ class TrainedModel(checkpoint.TrainedRun):
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:
-    """Loads the best checkpoint in a run's directory, or the given checkpoint file. device: None means CUDA if available, else
-    the CPU. Raises InputError, with a one-line message, if the file is missing, damaged or not written by Entente."""
+    """Loads the best checkpoint in a run's directory, or a checkpoint file. device: None means CUDA if available, else the CPU.
+    Raises InputError if the file is missing, damaged or not written by Entente."""
     loaded = checkpoint.load(str(run))
     loaded.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return TrainedModel(**vars(loaded))

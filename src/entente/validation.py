@@ -134,13 +134,9 @@ def _choices(schema: Schema) -> list[str]:
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Returns "; did you mean NAME?" for the most similar name of the same part, else the same name in another part, else, if
-    there is no such part, any similar name; "" if there is none."""
-    part, _, last = name.rpartition(".")
-    siblings = {other.rpartition(".")[2]: other for other in names if other.rpartition(".")[0] == part}
-    similar = [siblings[match] for match in get_close_matches(last, siblings, 1)]
-    similar += [other for other in names if other.rpartition(".")[2] == last]
-    similar += get_close_matches(name, [*names], 1) if not siblings else []
+    """Returns "; did you mean NAME?" for the same name in another section, else for the most similar name; "" if none is."""
+    similar = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]]
+    similar += get_close_matches(name, [*names], 1)
     return f"; did you mean {similar[0]}?" if similar else ""
 
 

@@ -399,16 +399,16 @@ def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablat
 def test_a_suite_that_is_interrupted_goes_on_and_ends_with_the_same_table(
     project: Path, base: list[str], ablate: Ablate
 ) -> None:
-    """The suite is stopped by Ctrl-C during training, and a run's process is killed when the suite goes on."""
-    settings = ["suite=[baseline,no_residual_cross]", "jobs=2", "trainer.max_steps=40", "trainer.validate_every=20"]
+    """The suite is stopped by Ctrl-C while two runs are under way."""
+    settings = ["suite=[baseline,no_residual_cross]", "trainer.max_steps=40", "trainer.validate_every=20"]
     assert ablate(*settings, "name=uninterrupted").code == 0
     uninterrupted, stopped = project / "outputs" / "uninterrupted", project / "outputs" / "stopped"
-    process = start(project, base, *settings, "name=stopped")
+    process = start(project, base, *settings, "name=stopped", "jobs=2")
     wait_for(lambda: any(stopped.glob("*-seed1/checkpoints/step-*.ckpt")))
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=400)
     assert process.returncode == 75 and "resume with the same command" in out, out
-    process = start(project, base, *settings, "name=stopped")
+    process = start(project, base, *settings, "name=stopped", "jobs=2")
     out, _ = process.communicate(timeout=400)
     assert process.returncode == 0, out
     assert sorted(path.name for path in stopped.glob("*/")) == ["baseline-seed1", "no_residual_cross-seed1"]

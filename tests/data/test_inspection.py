@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from datasets import Dataset
-from entente.data.misalignment import misalignment
 
 from bad_inputs import run
 from entente.commands.data import advice
 from entente.data.corpora import Corpus
-from entente.data.inspection import MOJIBAKE, find, measure, odd_text
+from entente.data.inspection import MOJIBAKE, find, measure, misalignment
 from entente.data.tokenizer import Vocabulary
 from entente.settings import TokenizerSettings
 from tiny import write_corpus

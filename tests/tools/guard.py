@@ -1,6 +1,6 @@
 """Checks that training and translation still give the recorded results, bit for bit. `make guard` takes about 4 minutes.
 
-    python tests/tools/guard.py                  compare with tests/tools/guard.json; if there are differences, print them and exit with 1
+    python tests/tools/guard.py                  compare with guard.json; print the differences, if any, and exit with 1
     python tests/tools/guard.py --record         write tests/tools/guard.json, after a change that is meant to change training
     python tests/tools/guard.py --checkout DIR   check the checkout in DIR, for instance of an earlier commit
     python tests/tools/guard.py --run DIR        use a finished run of `make train` instead of a new one

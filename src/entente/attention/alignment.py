@@ -1,12 +1,9 @@
 """Converts attention from pieces to words, derives word alignments from it, and scores them (Och & Ney 2003).
 
 The attention to a word is the sum of the attention to its pieces; the attention from a word is the mean over its pieces
-(Zenkel et al. 2019; Garg et al. 2019). Each conversion is a product with a matrix of shares; rows still sum to 1.
-
-A target word is linked to the source word with the largest weight, or to none if the end symbol has the largest weight. Weights
-are taken at the step that *produces* the target word, or at the next step, which *reads* it; the latter works better in
-Transformers (Chen et al. 2020). A target word gets at most one link, so a gold alignment that has more for a word cannot be
-matched fully. `oracle_links` returns the best links under this restriction.
+(Zenkel et al. 2019; Garg et al. 2019). A target word is linked to the source word with the largest weight, or to none if the
+end symbol has the largest weight. Weights are taken at the step that *produces* the target word, or at the next step, which
+*reads* it; the latter works better in Transformers (Chen et al. 2020).
 
 Shapes: P pieces, W source words (in `Words`: of either side), E target words, L layers, H heads, G heads plus their mean.
 """
@@ -45,20 +42,19 @@ class Pair(NamedTuple):
     gold: Gold | None
 
     def words(self, vocabulary: Vocabulary) -> tuple[Words, Words]:
-        """Returns the source words (without end symbol) and the target words, split as in the gold links if there are any."""
+        """Returns the source words and the target words, without end symbols, split as in the gold links if there are any."""
         source, target = (self.gold.src, self.gold.tgt) if self.gold else (None, None)
         return words_of(vocabulary.src, self.src[:-1], source), words_of(vocabulary.tgt, self.tgt, target)
 
 
 def word_spans(text: str) -> list[Span]:
-    """Returns the spans of words and punctuation marks in a text."""
     return [match.span() for match in WORD.finditer(text)]
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
     """Splits a sentence (ids without start and end symbol) into words at `spans` (default: `word_spans`). A piece that spans
-    several words is shared among them in proportion to its characters in each. A piece outside all words (a space, the first
-    bytes of a character) joins the next word, or the last one if none follows."""
+    several words is shared among them in proportion to its characters. A piece outside all words joins the next word, or the
+    last one if none follows."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
@@ -74,15 +70,14 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | N
 
 
 def merge_pieces(map: AttentionMap, source: Words, target: Words) -> AttentionMap:
-    """Converts a map from pieces to words: averages the rows of each word and sums its columns. source and target do not
-    contain start and end symbols. `allowed` becomes None."""
+    """Converts a map from pieces to words, which do not contain start and end symbols. `allowed` becomes None."""
     rows, columns = (_with_symbol(side, source, target) for side in sides_of(map.kind))
     weights = (rows.shares / rows.shares.sum(0)).T @ map.weights @ columns.shares
     return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=None)
 
 
 def _with_symbol(side: Side, source: Words, target: Words) -> Words:
-    """Returns the words of one side of a map, with the start symbol first ("read") or the end symbol last (other sides)."""
+    """Returns the words of one side of a map, with the start symbol first ("read") or the end symbol last."""
     labels, shares = source if side == "source" else target
     if side == "read":
         return Words([SPECIAL[BOS], *labels], torch.block_diag(torch.ones(1, 1), shares))
@@ -119,19 +114,18 @@ def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreeme
 
 
 def oracle_links(gold: Gold) -> list[Link]:
-    """Returns the best links with at most one per target word: a sure one if the word has any, else a possible one. Each link
-    adds at least as much to |A and S| + |A and P| as to |A|, so no other choice has a lower error rate."""
+    """Returns the best links with at most one per target word: a sure one if the word has any, else a possible one. No other
+    choice has a lower error rate, because each link adds at least as much to |A and S| + |A and P| as to |A|."""
     return list({j: (i, j) for i, j in [*sorted(gold.possible), *sorted(gold.sure)]}.values())
 
 
 @dataclass(frozen=True)
 class Head:
-    """A head of the attention to the source. layer, head: indices from 0; head=None is the mean of the layer's heads. step:
-    whether a target word is aligned by the weights of the step that produces it or of the step that reads it."""
+    """A head of the attention to the source."""
 
-    layer: int
-    head: int | None
-    step: Step
+    layer: int  # counted from 0
+    head: int | None  # counted from 0; None is the mean of the layer's heads
+    step: Step  # whose weights align a target word
 
     def report(self) -> dict[str, Any]:
         """Returns the entry for metrics.json, with layer and head counted from 1."""
@@ -139,14 +133,13 @@ class Head:
 
 
 def heads_of(shape: Sequence[int], step: Step = "produced") -> list[Head]:
-    """Returns a Head for each head, and one for the mean of each layer if layers have several heads. shape: (L, G)."""
+    """Returns the heads and, if a layer has several, their means, for weights of shape (L, G)."""
     n_layers, n = shape
     return [Head(layer, head, step) for layer in range(n_layers) for head in ([0] if n == 1 else [*range(n - 1), None])]
 
 
 def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
-    """Returns (2, L, G, E): for each of STEPS, head and target word, the index of the linked source word, or NO_LINK.
-    map: attention from target pieces to source pieces. source, target: words without the end symbol."""
+    """Returns (2, L, G, E): for each of STEPS, head and target word, the index of the linked source word, or NO_LINK."""
     produced = with_mean(map.weights)
     rows = (produced, produced.roll(-1, dims=-2))  # a piece is read in the row after the one that produces it
     words = (merge_pieces(map._replace(weights=weights), source, target).weights[..., :-1, :] for weights in rows)
@@ -156,8 +149,8 @@ def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
 
 @dataclass(frozen=True)
 class Alignments:
-    """The links of every head in each sentence, as returned by `predicted_links`, and the gold links if there are any. A model
-    without attention to the source counts as one head without links."""
+    """The links of every head in each sentence, as returned by `predicted_links`, and any gold links. A model without attention
+    to the source counts as one head without links."""
 
     predicted: Sequence[Tensor] = ()
     gold: Sequence[Gold] = ()
@@ -167,7 +160,6 @@ class Alignments:
         return [head for step in STEPS for head in heads_of(shape, step)]
 
     def links(self, head: Head) -> list[list[Link]]:
-        """Returns the links of one head in each sentence."""
         place = -1 if head.head is None else head.head
         rows = [links[STEPS.index(head.step), head.layer, place].tolist() for links in self.predicted]
         return [[(i, j) for j, i in enumerate(row) if i != NO_LINK] for row in rows]
@@ -176,7 +168,7 @@ class Alignments:
         return links_agreement(zip(self.links(head), self.gold, strict=True))
 
     def error_rates(self) -> Tensor:
-        """Returns each head's alignment error rate (L, H), using the weights of the step that produces a word."""
+        """Returns each head's alignment error rate (L, H) at the producing step."""
         heads = [head for head in self.heads() if head.step == "produced" and head.head is not None]
         return torch.tensor([self.agreement(head).aer for head in heads]).reshape(heads[-1].layer + 1, -1)
 
@@ -184,8 +176,8 @@ class Alignments:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 
     def best(self, means: bool = True) -> Head:
-        """Returns the head with the lowest error rate, the first if several tie. If there are no gold links, returns the mean
-        of the second to last layer, at the producing step (Garg et al. 2019). means: whether layer means count as heads."""
+        """Returns the first head with the lowest error rate or, without gold links, the mean of the second to last layer, at
+        the producing step (Garg et al. 2019). means: whether layer means count as heads."""
         heads = self.heads()
         if self.gold:
             return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)

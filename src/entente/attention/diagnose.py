@@ -36,13 +36,11 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
     """Returns measurements of a model in evaluation mode on src (B, S) and the decoder input tgt (B, T): means over tokens
     (without padding) or sentences, with keys "MEASURE/PLACE".
 
-    Every residual connection, even if it is switched off (`keep=False`), has three measures. `update_ratio` is the norm of the
-    sublayer's output divided by the norm of the connection's input. `update_cosine` is the cosine between the two.
-    `position_cosine` is the mean cosine between the states of two positions of a sentence after the connection, and is 1 if all
-    states are equal (Dong et al. 2021, rank collapse). Every attention module has two: `attention_entropy` is the entropy of a
-    row of weights divided by its maximum (1 if uniform), and `score_variance` is the variance of a row of scores over the keys
-    that the row may attend to.
-    """
+    Every residual connection, even if switched off, has three: `update_ratio` is the norm of the sublayer's output divided by
+    that of the connection's input, and `update_cosine` the cosine between the two. `position_cosine` is the mean cosine between
+    the states of two positions of a sentence after the connection, 1 if all are equal (Dong et al. 2021, rank collapse). Every
+    attention module has two: `attention_entropy`, of a row of weights divided by its maximum (1 if uniform), and
+    `score_variance`, of a row of scores over the keys that the row may attend to."""
     calls = capture(model, src, tgt, lambda path, module: isinstance(module, Residual | AttentionWeights))
     real = {True: padding_mask(src, model.pad_id), False: padding_mask(tgt, model.pad_id)}
     values: dict[str, float] = {}

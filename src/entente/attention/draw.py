@@ -1,14 +1,11 @@
 """Draws attention maps. Figures are created without pyplot, which is not thread-safe and keeps each figure until it is closed.
 
-Each map has one Axes. Its data coordinates are inches from the top left corner of the first panel; heads are images,
-and labels are texts. matplotlib's compressed layout finds the space around them. One Axes per head would take 4 times as long.
-
-Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H heads.
+Each figure has one Axes, whose data coordinates are inches from the top left corner of the first row of panels, because one
+Axes per head would take 4 times as long. Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H heads.
 """
 
 import textwrap
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
 from itertools import chain, product
 from typing import Any
 
@@ -16,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
@@ -24,11 +21,10 @@ from entente.attention.alignment import with_mean
 from entente.attention.record import TO_SOURCE, AttentionMap, sides_of
 
 FRAMES = "Frames mark the gold links: solid for sure links, dashed for possible ones."
-NOT_AS_DECODED = "This decoder sees later target pieces, so these are not the weights that decoding used."
 COLORS = "Blues"  # white at 0 and perceptually uniform
 LINK_COLOR = "#d95f02"  # orange, which contrasts with every shade of blue
 FONT = "DejaVu Sans"  # ships with matplotlib, so pictures look the same everywhere
-DPI = 100
+GLYPHS = get_font(findfont(FONT)).get_charmap()
 LETTER = 0.62 / 72  # average width of a letter per point of font size, rounded up
 LINE = 1.4 / 72  # height of a line of text per point of font size
 GAP = 0.12  # space between the panels of a map
@@ -45,8 +41,7 @@ Marks = Mapping[tuple[int, int], bool]  # gold links: (row, column) -> True if s
 
 
 def draw(map: AttentionMap, title: str) -> Figure:
-    """Draws one kind of attention, with a row of panels per layer and a column per head. title: shown below a line
-    that explains the figure."""
+    """Draws one kind of attention, with a row of panels per layer and a column per head, below the title."""
     _, n_heads, n_rows, n_columns = map.weights.shape
     # If there are few panels, cells are large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
@@ -59,8 +54,8 @@ def draw(map: AttentionMap, title: str) -> Figure:
 def draw_pair(
     maps: Mapping[str, AttentionMap], title: str, layer: int = -1, head: int | None = None, marks: Marks | None = None
 ) -> Figure:
-    """Draws one head of each named map, large and side by side. layer, head: indices from 0, ignored for a map with a
-    single layer or head. head=None is the mean of the layer's heads. marks: gold links to draw over maps of attention to the
+    """Draws one head of each named map, large and side by side. layer, head: indices from 0, ignored for a map with a single
+    layer or head. head=None is the mean of the layer's heads. marks: gold links to draw over maps of attention to the
     source."""
     panels = {}
     for name, map in maps.items():
@@ -72,7 +67,7 @@ def draw_pair(
 
 
 def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
-    """Returns the title of a panel: the map's name, and the layer and the head, counted from 1, if the map has several."""
+    """Returns the title of a panel, with the layer and the head, counted from 1, if the map has several."""
     n_layers, n_heads = map.weights.shape[:2]
     which = f"mean of {n_heads} heads" if head is None else f"head {head + 1}"
     words = (name, f"layer {layer + 1}" if n_layers > 1 else "", which if n_heads > 1 else "")
@@ -80,23 +75,21 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
 
 
 def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure:
-    """Draws measurements of every head as a grid of heat maps, with a column per kind of attention and a row per aspect
-    (measurement). A heat map has a row per layer and a column per head. values: tensors (L, H) with values from 0 to 1, by kind
-    and aspect."""
+    """Draws tensors (L, H) with values from 0 to 1, by kind of attention and aspect (measurement), as a grid of heat maps: a
+    column per kind, a row per aspect. A heat map has a row per layer and a column per head."""
     aspects = list(dict.fromkeys(chain.from_iterable(values.values())))
     n_layers, n_heads = (max(of.size(i) for of_kind in values.values() for of in of_kind.values()) for i in (0, 1))
     wide, high = max(n_heads, 4) + 1, n_layers + 1  # size of a panel in cells, with numbers on the left and a heading above
     columns, rows = wide * len(values), high * len(aspects)
     lines = textwrap.wrap(title, int(columns * HEAD_CELL[0] / (10 * LETTER)))
     above = len(lines) + 2.5  # space for the title and the names of the kinds
-    figure = Figure(((columns + 0.5) * HEAD_CELL[0], (above + rows + 0.4) * HEAD_CELL[1]), DPI)
-    ax = figure.add_axes((0, 0, 1, 1))
+    figure, ax = _canvas((columns + 0.5) * HEAD_CELL[0], (above + rows + 0.4) * HEAD_CELL[1])
     cells = np.full((rows, columns), np.nan)
     ax.text(0.3, 0.3 - above, "\n".join(lines), size=10, family=FONT, va="top")
     for (j, (kind, of_kind)), (i, aspect) in product(enumerate(values.items()), enumerate(aspects)):
         left, top = j * wide + 1, i * high + 1
         if i == 0:
-            name = "\n".join(textwrap.wrap(kind, 20, break_on_hyphens=False))
+            name = textwrap.fill(kind, 20, break_on_hyphens=False)
             ax.text(left, -0.3, name, size=9, family=FONT, weight="bold")
         if aspect not in of_kind:
             continue
@@ -110,70 +103,69 @@ def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure
             _write(ax, left + head + 0.5, top + layer + 0.5, f"{value:.2f}", 8, color=color, ha="center", va="center_baseline")
     ax.imshow(cells, COLORS, vmin=0, vmax=1, interpolation="nearest", aspect="auto", extent=(0, columns, rows, 0))
     ax.set(xlim=(0, columns + 0.5), ylim=(rows + 0.4, -above))
-    ax.set_axis_off()
-    FigureCanvasAgg(figure)
     return figure
 
 
 def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: float, marks: Marks) -> Figure:
-    """Draws the named maps side by side, each as a grid of panels (layers, heads), in a figure of estimated size."""
+    """Draws the named maps side by side, each as a grid of panels (layers, heads)."""
     small, large = max(font, 9.0), max(font, 9.0) * 1.2
     above = small * LINE  # space for the title of a panel
-    figure = Figure(dpi=DPI, layout="compressed")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(maps), squeeze=False, width_ratios=[cell * len(map.columns) for map in maps.values()])[0]
-    width, height = 0.8, 0.0  # 0.8 for the colour bar
-    notes = [] if all(map.as_decoded for map in maps.values()) else [NOT_AS_DECODED]
-    if marks and any(map.kind in TO_SOURCE for map in maps.values()):
-        notes.append(FRAMES)
-    for ax, (name, map) in zip(axes, maps.items(), strict=True):
+    figure, ax = _canvas(1, 1)  # resized when the maps are drawn
+    right = bottom = 0.0
+    for name, map in maps.items():
         n_layers, n_heads, n_rows, n_columns = map.weights.shape
         wide, high = max(MIN_PANEL_SIDE, cell * n_columns), max(MIN_PANEL_SIDE, cell * n_rows)  # size of a panel
         row, column = high / n_rows, wide / n_columns  # size of a cell
-        for i in range(n_layers):
-            for j in range(n_heads):
-                left, top = j * (wide + GAP), i * (high + GAP + above)
-                place = (left, left + wide, top + high, top)
-                image = ax.imshow(map.weights[i, j].numpy(), COLORS, vmin=0, vmax=1, interpolation="nearest", extent=place)
-                ax.add_patch(Rectangle((left, top), wide, high, fill=False, linewidth=0.5, clip_on=False))
-                for (r, c), sure in marks.items() if map.kind in TO_SOURCE else ():
-                    corner = (left + (c + 0.08) * column, top + (r + 0.08) * row)
-                    frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=LINK_COLOR)
-                    frame.set_linestyle("-" if sure else "--")
-                    ax.add_patch(frame)
-                _write(ax, left + wide / 2, top - above / 4, _name(name, map, i, j), small, ha="center")
-                for k, label in enumerate(map.rows if j == 0 else []):
-                    _write(ax, left - 0.06, top + (k + 0.5) / n_rows * high, label, font, ha="right", va="center_baseline")
-                for k, label in enumerate(map.columns if i == n_layers - 1 else []):
-                    at = left + (k + 0.5) / n_columns * wide
-                    _write(ax, at, top + high + 0.06, label, font, ha="center", va="top", rotation=90)
-        ax.set_xlim(0, left + wide)
-        left_labels, below = (0.1 + max(len(label) for label in side) * font * LETTER for side in (map.rows, map.columns))
-        width, height = width + (left + wide + left_labels), max(height, top + high + above + below)
-    bottom = max(ax.dataLim.y1 for ax in axes)
-    for ax in axes:
-        ax.set(ylim=(bottom, -above), aspect="equal", anchor="NW")
-        ax.set_axis_off()
-    bar = figure.colorbar(image, ax=axes, ticks=[0, 0.5, 1], fraction=0.04, pad=0.1 / width, aspect=40)
+        first = right + 0.2 + _longest(map.rows, font)  # where the panels start
+        for i, j in product(range(n_layers), range(n_heads)):
+            left, top = first + j * (wide + GAP), i * (high + GAP + above)
+            right, end = left + wide, top + high
+            place = (left, right, end, top)
+            image = ax.imshow(map.weights[i, j].numpy(), COLORS, vmin=0, vmax=1, interpolation="nearest", extent=place)
+            ax.add_patch(Rectangle((left, top), wide, high, fill=False, linewidth=0.5, clip_on=False))
+            for (r, c), sure in marks.items() if map.kind in TO_SOURCE else ():
+                corner = (left + (c + 0.08) * column, top + (r + 0.08) * row)
+                frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=LINK_COLOR)
+                frame.set_linestyle("-" if sure else "--")
+                ax.add_patch(frame)
+            _write(ax, left + wide / 2, top - above / 4, _name(name, map, i, j), small, ha="center")
+            for k, label in enumerate(map.rows if j == 0 else []):
+                _write(ax, left - 0.06, top + (k + 0.5) * row, label, font, ha="right", va="center_baseline")
+            for k, label in enumerate(map.columns if i == n_layers - 1 else []):
+                _write(ax, left + (k + 0.5) * column, end + 0.06, label, font, ha="center", va="top", rotation=90)
+        bottom = max(bottom, end + 0.2 + _longest(map.columns, font))
+    bar = figure.colorbar(image, cax=ax.inset_axes((right + 0.15, 0, 0.12, end), transform=ax.transData), ticks=[0, 0.5, 1])
     bar.ax.tick_params(labelsize=small, labelfontfamily=FONT, length=2)
-    width = max(7.2, width)
-    at_most = int((width - 0.3) / (large * LETTER))
-    lines = [part for line in [*title.split("\n"), *notes] for part in textwrap.wrap(_readable(line), at_most)]
-    figure.set_size_inches(width, height + len(lines) * large * LINE + 0.3)
-    figure.suptitle("\n".join(lines), x=0.01, ha="left", size=large, family=FONT)
+    width = max(7.2, right + 0.8)
+    notes = [FRAMES] if marks and any(map.kind in TO_SOURCE for map in maps.values()) else []
+    lines = [
+        part for line in [*title.split("\n"), *notes] for part in textwrap.wrap(line, int((width - 0.3) / (large * LETTER)))
+    ]
+    start = -above - 0.1 - len(lines) * large * LINE
+    figure.set_size_inches(width, bottom - start)
+    figure.suptitle("\n".join(_readable(line) for line in lines), x=0.01, y=0.99, ha="left", size=large, family=FONT)
+    ax.set(xlim=(0, width), ylim=(bottom, start), aspect="auto")
     return figure
 
 
-def _write(ax: Axes, x: float, y: float, text: str, size: float, **placed: Any) -> None:
+def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """Returns a figure and the Axes that fills it."""
+    figure = Figure((width, height), dpi=100)
+    FigureCanvasAgg(figure)
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set_axis_off()
+    return figure, ax
+
+
+def _longest(labels: Sequence[str], font: float) -> float:
+    return max(map(len, labels)) * font * LETTER
+
+
+def _write(ax: Axes, x: float, y: float, text: str, size: float, **options: Any) -> None:
     label = text.replace("▁", "·")  # the word-boundary marker becomes a middle dot, which is legible even when rotated
-    ax.text(x, y, _readable(label), size=size, family=FONT, **placed)
+    ax.text(x, y, _readable(label), size=size, family=FONT, **options)
 
 
 def _readable(text: str) -> str:
     """Replaces characters that the font lacks with a box, and escapes dollar signs, which would start a formula."""
-    return "".join(c if ord(c) in _glyphs() else "□" for c in text).replace("$", r"\$")
-
-
-@cache
-def _glyphs() -> frozenset[int]:
-    return frozenset(get_font(findfont(FontProperties(family=FONT))).get_charmap())
+    return "".join(c if ord(c) in GLYPHS else "□" for c in text).replace("$", r"\$")

@@ -39,8 +39,7 @@ class Numbers(NamedTuple):
     punctuation: Tensor  # weight on pieces without a letter or digit
     diagonal: Tensor  # distance from the diagonal, |column / last column - row / last row|, weighted by attention
 
-    def near_uniform(self) -> float:
-        """Returns the share of heads with an entropy of at least NEAR_UNIFORM."""
+    def near_uniform(self) -> float:  # the share of heads with an entropy of at least NEAR_UNIFORM
         return float((self.entropy >= NEAR_UNIFORM).float().mean())
 
 
@@ -79,9 +78,9 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
 
 
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
-    """Returns how much the probability of each target word changes when one source word is left out: (E, W), from 0 to 1. A
-    word's probability is the product of its pieces' probabilities. src ends with EOS; tgt has neither BOS nor EOS. Attention
-    alone does not explain a prediction (Jain & Wallace 2019), so it is compared with these changes."""
+    """Returns how much the probability of each target word (the product of its pieces' probabilities) changes when one source
+    word is left out: (E, W), from 0 to 1. src ends with EOS; tgt has neither BOS nor EOS. Attention alone does not explain a
+    prediction (Jain & Wallace 2019), so it is compared with these changes."""
     belongs = source.shares.argmax(-1).tolist()  # index of the word that each piece belongs to
     pieces = list(zip(src, belongs, strict=False))
     rows = [list(src), *([*(p for p, word in pieces if word != w), src[-1]] for w in range(len(source.labels)))]
@@ -99,8 +98,8 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
 
 def correlations(attention: Tensor, change: Tensor) -> Tensor:
     """Returns the CORRELATIONS between the rows of attention (..., E, W) and change (E, W), as means over the target words
-    (..., 3): `pearson`, `spearman` (of ranks), and `same_first`, how often both have their maximum at the same source word.
-    A row is skipped if all its values in either tensor are equal; the means are NaN if no row is left."""
+    (..., 3): `pearson`, `spearman` (of ranks), and `same_first`, how often both have their maximum at the same source word. A
+    row whose values in either tensor are all equal is skipped."""
     a, c = attention.double(), change.double().expand(attention.shape)
     centred = ([x - x.mean(-1, keepdim=True) for x in pair] for pair in ((a, c), (ranks(a), ranks(c))))
     pearson, spearman = (F.cosine_similarity(x, y, dim=-1, eps=0) for x, y in centred)
@@ -116,14 +115,14 @@ def ranks(x: Tensor) -> Tensor:
 
 
 def by_head(values: Tensor) -> list[dict[str, Any]]:
-    """Converts correlations (L, G, 3), taken at the steps that produce a word, to one report per head for metrics.json."""
+    """Converts correlations (L, G, 3) to one report per head for metrics.json."""
     rows = zip(heads_of(values.shape[:2]), values.flatten(0, 1).tolist(), strict=True)
     return [head.report() | dict(zip(CORRELATIONS, of_head, strict=True)) for head, of_head in rows]
 
 
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
-    values: list[Tensor] = []  # each sentence's correlations, repeated for each target word, so that all words count equally
+    values: list[Tensor] = []  # each sentence's correlations, once for each target word, so that all words count equally
     for number, pair in enumerate(pairs, start=1):
         show_progress(f"leaving out each word of sentence {number:,} of {len(pairs):,}")
         source, target = pair.words(vocabulary)
@@ -136,36 +135,31 @@ def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pa
 
 
 class Measured(NamedTuple):
-    """The measurements of one split.
-
-    report: the entries for metrics.json. links: the links of each sentence according to `best`. best: the head or layer
-    mean that `Alignments.best` returned for this split or the validation split. best_head: the same without layer means.
-    """
-
-    report: dict[str, Any]
-    links: list[list[Link]]
-    best: Head
-    best_head: Head
+    report: dict[str, Any]  # the entries for metrics.json
+    links: list[list[Link]]  # of each sentence according to `best`
+    best: Head  # the best head or layer mean of this split or the validation split (see `Alignments.best`)
+    best_head: Head  # the same without layer means
 
 
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, valid: Measured | None
 ) -> Measured:
-    """Measures a split, with occlusion on its first `occluded` pairs. valid: the measurements of the validation split, whose
-    best heads are used. If it is None, the best heads are chosen on this split."""
+    """Measures a split, with occlusion on its first `occluded` pairs. valid: measurements whose best heads are used, not this
+    split's."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
-    if valid:
-        best, best_head, on = valid.best, valid.best_head, "valid"
-    else:
-        best, best_head, on = alignments.best(), alignments.best(means=False), "these sentences themselves"
+    best, best_head = (valid.best, valid.best_head) if valid else (alignments.best(), alignments.best(means=False))
     report: dict[str, Any] = {}
     for kind, of_kind in numbers.items():
         of_heads = {name: values.tolist() for name, values in of_kind._asdict().items()}
         report[kind] = {**of_heads, "near_uniform": of_kind.near_uniform()}
     if alignments.gold:
         rows = {head: head.report() | alignments.agreement(head)._asdict() for head in alignments.heads()}
-        named = {"best": rows[best] | {"chosen_on": on}, "best_head": rows[best_head]}
-        report["word_alignment"] = {"oracle": alignments.oracle()._asdict(), **named, "heads": [*rows.values()]}
+        report["word_alignment"] = {
+            "oracle": alignments.oracle()._asdict(),
+            "best": rows[best] | {"chosen_on": "valid" if valid else "these sentences themselves"},
+            "best_head": rows[best_head],
+            "heads": [*rows.values()],
+        }
     if occluded and alignments.predicted and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
         report["occlusion"] = changes
     return Measured(report, alignments.links(best), best, best_head)
@@ -175,29 +169,23 @@ def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
     """Yields the report of a `Measured` as tables for a terminal. of: the name of the split or model measured."""
     kinds = {name: report[kind] for kind, name in record.NAME_OF_KIND.items() if kind in report}
     if kinds:
-        legend = (
-            "rows: attention LAYER.HEAD; entropy: 0 if all weight is on one piece, 1 if uniform; end: weight on </s> or <s>; "
-            "punctuation: weight on punctuation"
-        )
         uniform = ", ".join(f"{name} {numbers['near_uniform']:.0%}" for name, numbers in kinds.items())
         rows = [
             {"": f"{name} {i + 1}.{j + 1}"} | {number: numbers[number][i][j] for number in Numbers._fields}
             for name, numbers in kinds.items()
             for i, j in np.ndindex(np.shape(numbers["entropy"]))
         ]
-        yield _table(f"{of}: attention of each head, averaged over queries", rows, f"{legend}; near-uniform heads: {uniform}")
+        yield _table(f"{of}: attention of each head, averaged over queries", rows, f"near-uniform heads: {uniform}")
     if scores := report.get("word_alignment"):
         rows = [{"layer": "oracle", "head": "", "step": ""} | scores["oracle"], *scores["heads"]]
-        legend = "oracle: best choice of one link per target word; step: weights of the step that produces or reads the word"
         best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(scores["best"])
-        yield _table(f"{of}: attention to the source as word alignment", rows, f"{legend}; {best}")
+        yield _table(f"{of}: attention to the source as word alignment", rows, best)
     if rows := report.get("occlusion", []):
         yield _table(f"{of}: correlation of attention with the effect of leaving out a source word", rows)
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = None) -> Table:
-    columns = [Column(name, justify="right") for name in rows[0]]
-    table = Table(*columns, title=title, title_justify="left", caption=caption, caption_justify="left")
+    table = Table(*(Column(name, justify="right") for name in rows[0]), title=title, caption=caption)
     for row in rows:
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
     return table

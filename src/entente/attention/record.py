@@ -1,7 +1,7 @@
 """Uses hooks to record the module calls and the attention maps of one teacher-forced pass through a model.
 
-Attention maps are the outputs of AttentionWeights modules, in evaluation mode and before dropout. Recording does not recompute
-the weights, draws no random numbers, and leaves no flag, attribute or hook in the model.
+Attention maps are the outputs of AttentionWeights modules, in evaluation mode and before dropout. Recording draws no random
+numbers and leaves no flag, attribute or hook in the model.
 
 Shapes: B or N sentences, S source length, T target length (both include the end symbol), L layers, H heads.
 """
@@ -35,7 +35,7 @@ EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros gives no NaN
 
 
 class Operation(NamedTuple):
-    """One call of a torch function or operator. Its name has no leading or trailing underscores: "matmul", not "__matmul__"."""
+    """One call of a torch function or operator, named without underscores at its ends: "matmul", not "__matmul__"."""
 
     name: str
     inputs: tuple[Any, ...]
@@ -67,7 +67,7 @@ class _Operations(TorchFunctionMode):
 
 @contextmanager
 def observing(model: Seq2Seq) -> Iterator[torch.device]:
-    """Yields the model's device. Inside the context, the model is in evaluation mode, without gradients and autocast."""
+    """Yields the model's device, with the model in evaluation mode, without gradients and autocast inside the context."""
     device = model.output.weight.device
     # In a training step, autocast would cache the weights that it casts here, without gradients, and reuse them for the loss.
     with evaluating(model), torch.no_grad(), torch.autocast(device.type, enabled=False):
@@ -77,22 +77,21 @@ def observing(model: Seq2Seq) -> Iterator[torch.device]:
 def capture(
     model: Seq2Seq, src: Tensor, tgt: Tensor, is_wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
-    """Runs the model on src (B, S) and the decoder input tgt (B, T). Returns the calls, in order, of each module for which
-    `is_wanted(path, module)` is true, by path; a recurrent decoder calls its attention once per step. operations: whether to
-    record the torch functions that the modules call. Raises RuntimeError if such a module was not called."""
-    calls: dict[str, list[Call]] = {}
+    """Runs the model on src (B, S) and the decoder input tgt (B, T). Returns the calls of each module for which
+    `is_wanted(path, module)` is true, by path. operations: whether to record the torch functions that the modules call. Raises
+    RuntimeError if such a module was not called."""
+    calls: dict[str, list[Call]] = {path: [] for path, module in model.named_modules() if is_wanted(path, module)}
     running: list[list[Operation]] = []  # one list per captured module being called, innermost last
     with ExitStack() as stack:
         device = stack.enter_context(observing(model))
-        for path, module in model.named_modules():
-            if is_wanted(path, module):
-                calls[path] = []
+        for path in calls:
 
-                def leave(module: nn.Module, inputs: Any, output: Any, path: str = path) -> None:
-                    calls[path].append(Call(module, inputs, output, running.pop()))
+            def leave(module: nn.Module, inputs: Any, output: Any, path: str = path) -> None:
+                calls[path].append(Call(module, inputs, output, running.pop()))
 
-                stack.enter_context(module.register_forward_pre_hook(lambda module, inputs: running.append([])))
-                stack.enter_context(module.register_forward_hook(leave))
+            module = model.get_submodule(path)
+            stack.enter_context(module.register_forward_pre_hook(lambda module, inputs: running.append([])))
+            stack.enter_context(module.register_forward_hook(leave))
         if operations:
             stack.enter_context(_Operations(running))
         model.decode(tgt.to(device), model.encode(src.to(device)))
@@ -102,31 +101,28 @@ def capture(
 
 
 class AttentionMap(NamedTuple):
-    """The weights of one kind of attention for one sentence, without padding. Rows are queries and columns are keys.
-
-    In the decoder, each row is labelled with the piece that its step *produces*: y1 .. yn, </s>. The columns of its
-    self-attention are the pieces *read*: <s>, y1 .. yn. All other rows and columns are the pieces of the source, </s> included.
-    """
+    """The weights of one kind of attention for one sentence, without padding. Rows are queries and columns are keys. In the
+    decoder, rows are labelled with the piece that their step *produces* (y1 .. yn, </s>), and the columns of self-attention
+    with the pieces *read* (<s>, y1 .. yn). All other labels are the pieces of the source, </s> included."""
 
     kind: str
     weights: Tensor  # (L, H, rows, columns), float32 on the CPU
     rows: list[str]
     columns: list[str]
     unit: str = "piece"  # what each row or column stands for: "piece" or "word"
-    as_decoded: bool = True  # False if rows depend on later target pieces, which are unknown when decoding
     allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may attend to; None means all
 
 
 def has_attention(model: nn.Module) -> bool:
-    """Returns whether a model has attention. A BiRNN that encodes the source as one vector (score: none) has none."""
+    """Returns whether a model has attention. A BiRNN with score=none has none."""
     return any(isinstance(module, AttentionWeights) for module in model.modules())
 
 
 def read_sentence(
     model: Seq2Seq, vocabulary: Vocabulary, source: str, target: str | None, settings: SearchSettings
 ) -> tuple[list[int], list[int]]:
-    """Returns the source ids with EOS, and the target ids without BOS and EOS. If `target` is None, the model's own translation
-    is used. Raises InputError if the source is empty, or if the source or the target is too long."""
+    """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the model's own translation.
+    Raises InputError if the source is empty, or if the source or the target is too long."""
     source = clean(source)
     if not source:
         raise InputError("sentence is empty: give one as sentence='...'")
@@ -140,16 +136,14 @@ def read_sentence(
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
     """Returns the maps of one sentence pair, one per kind of attention. src ends with EOS; tgt has neither BOS nor EOS."""
-    maps = record_batch(model, vocabulary, [src], [tgt])[0]
-    causal = is_causal(model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]))
-    return [map._replace(as_decoded=causal or map.kind == ENCODER) for map in maps]
+    return record_batch(model, vocabulary, [src], [tgt])[0]
 
 
 def record_batch(
     model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
 ) -> list[list[AttentionMap]]:
-    """Returns the maps of each sentence pair, recorded in one pass. This is safe in a training step: training modes, gradients
-    and the random state do not change. Raises RuntimeError if the model has no AttentionWeights or did not call all of them."""
+    """Returns the maps of each sentence pair, recorded in one pass. Training modes, gradients and the random state do not
+    change. Raises RuntimeError if the model has no attention or did not call all of it."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
     calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
     if not calls:
@@ -167,28 +161,15 @@ def record_batch(
     for kind, stack in layers.items():
         weights = torch.stack([weights for weights, _ in stack], dim=1)  # (N, L, H, T, S)
         allowed = torch.stack([allowed for _, allowed in stack]).any(0)  # (N, T, S)
-        row_side, column_side = sides_of(kind)
-        size = tuple(max(map(len, labels[side])) for side in (row_side, column_side))
-        if weights.shape[-2:] != size:
-            raise RuntimeError(f"{kind}: weights are {tuple(weights.shape[-2:])}, expected {row_side} x {column_side} = {size}")
-        for n, (rows, columns) in enumerate(zip(labels[row_side], labels[column_side], strict=True)):
+        for n, (rows, columns) in enumerate(zip(*(labels[side] for side in sides_of(kind)), strict=True)):
             real = (..., slice(len(rows)), slice(len(columns)))
             maps[n].append(AttentionMap(kind, weights[n][real].clone(), rows, columns, allowed=allowed[n][real].clone()))
     return maps
 
 
-def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
-    """Returns whether the decoder's output for the first half of tgt (1, T), given src (1, S), ignores the second half."""
-    half = max(1, tgt.size(1) // 2)
-    with observing(model) as device:
-        state, tgt = model.encode(src.to(device)), tgt.to(device)
-        in_full, alone = model.decode(tgt, state)[0][:, :half], model.decode(tgt[:, :half], state)[0]
-    return torch.allclose(in_full, alone, rtol=1e-3, atol=1e-4)
-
-
 def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
     """Returns the entropy of each row (..., S), divided by that of a uniform row over its allowed keys; 0 for a row with fewer
-    than two allowed keys. Rows that do not sum to 1, as in some ablations, are normalised first."""
+    than two. Rows are normalised first, since in some ablations they do not sum to 1."""
     p = weights / weights.sum(-1, keepdim=True).clamp(min=EPSILON)
     return -torch.xlogy(p, p).sum(-1) / allowed.sum(-1).clamp(min=2).log()
 
@@ -203,8 +184,7 @@ def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
 
 
 def kind_of(path: str) -> str:
-    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights". For an unknown path,
-    returns the words in it."""
+    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights": for an unknown path, its words."""
     place = re.sub(r"\.\d+|_?attention\.weights$", "", path)
     return KINDS.get(place, re.sub(r"[._\d]+", " ", path.removesuffix(".weights")))
 

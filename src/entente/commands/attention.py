@@ -8,7 +8,6 @@ entente attention "checkpoint=[outputs/RUN,outputs/OTHER]" output=both.png
 import hashlib
 import logging
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -34,25 +33,27 @@ log = logging.getLogger("entente")
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats
+NamedMap = tuple[str, record.AttentionMap]  # the name of a model, and one of its maps
 
 
 def main(settings: AttentionSettings) -> None:
     """Draws each kind of attention of one checkpoint: a picture of all layers and heads, and a large one of the chosen head or
-    the mean. Draws only one kind (by default, attention to the source) if there are several checkpoints, if `kind` or
-    `occlusion` is set, or if `output` names a picture."""
+    the mean. Draws only one kind if there are several checkpoints, if `kind` or `occlusion` is set, or if `output` names a
+    picture."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     output = _output(settings.output)
     source, target, gold = _sentence(settings, paths[0])
     side_by_side = settings.occlusion or len(paths) > 1
-    maps: list[tuple[str, record.AttentionMap]] = []  # each map, preceded by the name of its model
-    translations: list[str] = []
+    maps: list[NamedMap] = []
+    sentences = [source, f"given, not translated: {target}"] if target else [source]
     for number, path in enumerate(paths, start=1):
         run = checkpoint.load(path)
-        model, vocabulary, name = run.model, run.vocabulary, run.settings.model.name
-        name = name if len(paths) == 1 else f"{number}. {name}"
+        model, vocabulary = run.model, run.vocabulary
+        name = f"{number}. {run.settings.model.name}" if len(paths) > 1 else str(run.settings.model.name)
         src, tgt = record.read_sentence(model, vocabulary, source, target, SearchSettings(beam=settings.beam))
-        translations.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
+        if not target:
+            sentences.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
         if not record.has_attention(model):
             raise InputError(f"checkpoint={path}: this model has no attention; give another checkpoint")
         of_model = record.record(model, vocabulary, src, tgt)
@@ -61,20 +62,19 @@ def main(settings: AttentionSettings) -> None:
         if settings.words or settings.occlusion or gold:  # gold links connect words, not pieces
             of_model = [merge_pieces(map, *words) for map in of_model]
         if settings.kind or _is_picture(output) or side_by_side:
-            of_model = [_of_kind(settings.kind, name, of_model)]
+            of_model = [_of_kind(settings.kind, of_model)]
         if settings.occlusion:
             maps += _with_occlusion(name, model, src, tgt, of_model[0], *words)
         else:
             maps += [(name, map) for map in of_model]
-    sentences = [source, *([f"given, not translated: {target}"] if target else translations)]
     for sentence in sentences:
         log.info(sentence)
     title = "\n".join(sentences)
-    if not _is_picture(output):
-        output /= _folder_name(source, title)
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
+    letters = re.sub(r"\W+", "-", source.casefold())[:40].strip("-")
+    folder = f"{letters}-{hashlib.sha256(title.encode()).hexdigest()[:6]}"
     for picture, figure in _figures(maps, links, title, settings, side_by_side):
-        for file in [output] if _is_picture(output) else [output / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
+        for file in [output] if _is_picture(output) else [output / folder / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
             with Task(f"drawing {file}"), writable(f"output={settings.output}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
@@ -84,9 +84,9 @@ def main(settings: AttentionSettings) -> None:
 
 def _with_occlusion(
     name: str, model: Seq2Seq, src: list[int], tgt: list[int], map: record.AttentionMap, source: Words, target: Words
-) -> list[tuple[str, record.AttentionMap]]:
-    """Returns a map of words and the effect of leaving out each source word as another map, both without the end symbols,
-    which cannot be left out, and with their names. Prints how the two correlate."""
+) -> list[NamedMap]:
+    """Returns a map of words, and the effect of leaving out each source word as another map, without the end symbols. Prints
+    how the two correlate."""
     if not target.labels:
         raise InputError("occlusion=true: the translation is empty; give target=SENTENCE")
     map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
@@ -102,8 +102,7 @@ def _is_picture(output: Path) -> bool:
 
 
 def _output(path: str) -> Path:
-    """Returns `output` as a path, of a picture or of a folder. Raises InputError if its suffix is not that of a picture, unless
-    it is a folder, and if a picture lies in a missing folder."""
+    """Returns `output` as the path of a picture or of a folder. Raises InputError if it can be neither."""
     output = path_of(path)
     if output.suffix and not _is_picture(output) and not output.is_dir():
         raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
@@ -112,16 +111,9 @@ def _output(path: str) -> Path:
     return output
 
 
-def _folder_name(source: str, title: str) -> str:
-    """Returns the name of the folder for a sentence's pictures: the sentence's first 10 words in ASCII, without accents, and a
-    digest of the title, so that different sentences and translations have different folders."""
-    ascii_words = re.findall(r"[a-z0-9]+", unicodedata.normalize("NFKD", source.casefold()).encode("ascii", "ignore").decode())
-    return "-".join([*ascii_words[:10], hashlib.sha256(title.encode()).hexdigest()[:6]])[-100:]
-
-
 def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, Gold | None]:
-    """Returns the source sentence, its target (None if the model should translate it) and its gold links (None if it has none).
-    path: the checkpoint whose corpus contains `pair`."""
+    """Returns the source sentence, its target (None: the model translates) and any gold links. path: the checkpoint whose
+    corpus contains `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     split, _, number = settings.pair.partition("/")
@@ -134,14 +126,10 @@ def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, 
 
 
 def _figures(
-    maps: Sequence[tuple[str, record.AttentionMap]],
-    links: draw.Marks,
-    title: str,
-    settings: AttentionSettings,
-    side_by_side: bool,
+    maps: Sequence[NamedMap], links: draw.Marks, title: str, settings: AttentionSettings, side_by_side: bool
 ) -> Iterator[tuple[str, Figure]]:
-    """Yields the name and figure of each picture: all maps side by side in one picture, or for each map a picture of all layers
-    and heads, if there are several, and a large picture of the chosen layer and head."""
+    """Yields the name and figure of each picture: all maps side by side in one, or for each map a picture of all layers and
+    heads, if there are several, and a large one of the chosen layer and head."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
         last = min((map.weights.shape[axis] for _, map in maps if map.weights.shape[axis] > 1), default=1)
@@ -158,14 +146,11 @@ def _figures(
         yield f"{picture}-large" if several else picture, draw.draw_pair({name: map}, title, i, j, links)
 
 
-def _of_kind(kind: Kind | None, name: str, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:
-    """Returns the map of a kind, or of attention to the source if `kind` is None. Raises InputError if the model has no such
-    map. name: the model's name, for the error message."""
+def _of_kind(kind: Kind | None, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:
+    """Returns the map of a kind, or of attention to the source if `kind` is None."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
     for map in maps:
         if map.kind in kinds:
             return map
     names = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
-    if kind:
-        raise InputError(f"kind={kind}: this model has {names}; choose one of these")
-    raise InputError(f"{name}: this model has no attention to the source, only {names}; choose one of these with kind=KIND")
+    raise InputError(f"kind={kind or 'null'}: this model has {names}; choose one of these")

@@ -1,9 +1,8 @@
-"""Check a corpus before training on it. Prints its sizes and lengths, its repeated, shared, odd and misaligned sentences, and
-advice.
+"""Check a corpus before training on it. Prints its sizes, its repeated, shared, odd and misaligned sentences, and advice.
 
-  entente data data=multi30k data.root=FOLDER
-  entente data data=files data.train.src=my.fr data.train.tgt=my.en
-  entente data data=files data.train=pairs.tsv output=report
+entente data data=multi30k data.root=FOLDER
+entente data data=files data.train.src=my.fr data.train.tgt=my.en
+entente data data=files data.train=pairs.tsv output=report
 """
 
 from collections import Counter
@@ -55,7 +54,7 @@ def main(settings: InspectSettings) -> None:
                 lines = ["what\tsplit\tpair\tsrc\ttgt", *map("\t".join, rows(corpus, items)), ""]
                 write_text(output / f"{name}.tsv", "\n".join(lines))
     console.print("\nAdvice", style="bold")
-    for line in advice(corpus, numbers["train"], lists) or ["Nothing unusual: the corpus can be used as it is."]:
+    for line in advice(corpus, lists) or ["Nothing unusual: the corpus can be used as it is."]:
         console.print(f"- {line}")
     console.print(f"The full lists are in {output}." if output else "Set output=FOLDER to write the full lists.")
 
@@ -66,14 +65,13 @@ def rows(corpus: Corpus, items: Iterable[Finding]) -> Iterator[list[str]]:
         yield [label, split, str(row + 1), *map(escape.line, corpus.splits[split][row].values())]
 
 
-def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, list[Finding]]) -> list[str]:
+def advice(corpus: Corpus, lists: Mapping[str, list[Finding]]) -> list[str]:
     """Returns a line of advice for each kind of problem that the corpus has."""
     n = Counter(label for items in lists.values() for label, *_ in items)
     equal, garbled, hidden = n["equal sides"], n["wrong encoding"], n["invisible character"]
     copies = sum(label == "pair already in train" for label, *_ in lists["duplicates"])
     train, leaked = len(corpus.train), len({(split, row) for _, split, row in lists["leaks"]})
     suspect = sum(float(score) > SUSPECT for score, *_ in lists["misalignment"])
-    pieces = max(numbers["src pieces per word"], numbers["tgt pieces per word"])
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
     rules = {
         f"Dropped pairs: {dropped}. Check the empty ones; data.max_words and data.max_ratio limit length and ratio.": dropped,
@@ -83,7 +81,6 @@ def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, lis
         f"Pairs with equal sides: {equal:,}. Unless they are names, remove them: they teach the model to copy.": equal,
         f"Pairs in the wrong encoding: {garbled:,}. Convert the original files to UTF-8 again, or remove the pairs.": garbled,
         f"Pairs with invisible characters: {hidden:,}. Remove these characters from the files.": hidden,
-        f"Average number of pieces per word: {pieces:.1f}. A larger data.tokenizer.vocab_size lowers this number.": pieces > 2,
         f"Pairs with a misalignment score above {SUSPECT}: {suspect:,}. Read the worst ones, and remove wrong pairs.": suspect,
         "Pairs score no better than mismatched ones. Read some: are the lines shifted, or too few?": not lists["misalignment"],
     }

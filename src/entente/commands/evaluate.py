@@ -9,6 +9,7 @@ import logging
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from rich.console import Console
 
@@ -37,8 +38,8 @@ ONE_TOKEN = SearchSettings(length_factor=0, length_offset=1)  # the shortest sea
 
 
 def main(settings: EvaluateSettings) -> None:
-    """Translates and scores splits of the corpus that a checkpoint was trained on, or the user's own pair of files. Prints the
-    scores, and writes metrics.json and translations to `output`, if given. The NLL always comes from torch."""
+    """Scores splits of the corpus that a checkpoint was trained on, or the user's own files. Prints the scores, and writes
+    metrics.json and translations to `output`, if given. The NLL always comes from torch."""
     output = path_of(settings.output) if settings.output else None
     if output and (output / "config.yaml").exists():  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
@@ -77,17 +78,15 @@ def main(settings: EvaluateSettings) -> None:
     for split in splits:
         lengths = ", ".join(f"{row['words']} words {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
         log.info("BLEU on %s by source length: %s", split, lengths)
-    console = Console(markup=False, emoji=False)
     for split in measured:
-        for table in tables(metrics[split]["attention"], split):
-            console.print(table)
+        Console(markup=False, emoji=False).print(*tables(metrics[split]["attention"], split))
     for name, signature in metrics[splits[0]]["signature"].items():
         log.info("signature of %s: %s", name, signature)
 
 
 def _measured(run: checkpoint.TrainedRun, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
-    """Measures the attention on each split. The head that aligns words best is chosen on the validation split if that split has
-    gold links, and otherwise on the measured split itself. The report says which split was used."""
+    """Measures the attention on each split. The head that aligns words best is chosen on the validation split if that has gold
+    links, and otherwise on the measured split itself."""
     corpus = data.corpus
     has_gold = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
     measured: dict[str, Measured] = {}
@@ -103,9 +102,8 @@ def _stored_splits(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tu
     """Returns the corpus of the run, and the requested splits without duplicates."""
     corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
     names = [settings.split] if isinstance(settings.split, str) else settings.split
-    return corpus, list(
-        dict.fromkeys(split for name in names for split in (["valid", *corpus.tests] if name == "all" else [name]))
-    )
+    splits = (["valid", *corpus.tests] if name == "all" else [name] for name in names)
+    return corpus, list(dict.fromkeys(chain.from_iterable(splits)))
 
 
 def _own_files(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[Corpus, list[str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from entente.settings import (
     LISTS,
@@ -133,6 +133,8 @@ class SuiteSettings(Section):
 
 
 class AblateSettings(Section):
+    model_config = ConfigDict(extra="ignore")  # the configuration has the settings of the runs too
+
     suite: Name | Names = setting(
         "quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]; the first is the baseline"
     )

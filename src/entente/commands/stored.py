@@ -15,8 +15,8 @@ log = logging.getLogger("entente")
 
 
 def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
-    """Reads the corpus that a checkpoint names. Raises InputError if the corpus has files or URLs and `trusted` is false, since
-    the checkpoint's author chose them."""
+    """Reads the corpus that a checkpoint names. Raises InputError if it has files or URLs, which the checkpoint's author chose,
+    and `trusted` is false."""
     if places := describe_sources(run.settings.data):
         if not trusted:
             raise InputError(f"checkpoint={path}: add trust_data=true to read the corpus that this checkpoint names: {places}")

@@ -25,8 +25,7 @@ log = logging.getLogger("entente")
 
 
 def main(settings: TraceSettings) -> None:
-    """Prints a trace of one attention layer of a trained model, for a sentence and its target (by default, the model's
-    translation). If `example` is set, traces the example model instead. Also writes the text to `output`, if given."""
+    """Prints a trace of one attention layer of a trained model or of an example model, and writes it to `output`, if given."""
     prepare_process(settings.threads)
     numbers = settings.layer, settings.head, settings.step, settings.columns
     if settings.example:

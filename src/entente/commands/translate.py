@@ -35,8 +35,6 @@ Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n bes
 
 
 def main(settings: TranslateSettings) -> None:
-    """Translates `input` to `output` line by line; an empty line stays empty. If n_best > 1, writes n_best lines per input
-    line, each with the number of the input line, the score and the translation, separated by tabs."""
     prepare_process(settings.threads, log_to_stderr=True)
     run = checkpoint.load(settings.checkpoint)
     search, ctranslate2 = search_and_engine(run, settings)
@@ -46,73 +44,55 @@ def main(settings: TranslateSettings) -> None:
     if not settings.input and not settings.output and sys.stdin.isatty():
         _prompt(run, search, engine)
         return
-    lines, total = _input_lines(settings.input, run.vocabulary.src)
+    if settings.input:  # so that nothing is translated if a line is too long
+        with Task(f"checking {settings.input}"):
+            total = f" of {sum(1 for _ in _read(settings.input, run.vocabulary.src)):,}"
+    else:
+        total = ""
     output = open_atomic(path_of(settings.output)) if settings.output else nullcontext()
     with writable(f"output={settings.output}"), output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         first = 1  # number of the first line of the chunk
-        for chunk in _chunks(lines):
-            with Task(f"translating lines {first:,} to {first + len(chunk) - 1:,}{f' of {total:,}' if total else ''}"):
+        for chunk in _chunks(_read(settings.input, run.vocabulary.src)):
+            with Task(f"translating lines {first:,} to {first + len(chunk) - 1:,}{total}"):
                 translations = engine(chunk)
             for number, n_best in enumerate(translations, start=first):
                 for hypothesis in n_best:
                     text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
                     out.write(f"{text}\n" if search.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
-                out.flush()
+            out.flush()
             first += len(chunk)
 
 
 def _prompt(run: checkpoint.TrainedRun, search: SearchSettings, engine: Engine) -> None:
-    """Prompts for sentences and translates them until the end of input (Ctrl-D)."""
+    """Translates sentences typed by the user until the end of input (Ctrl-D)."""
     with suppress(ImportError):  # Windows has no readline
         import readline  # noqa: F401  adds line editing and a history to `input`
     src, tgt = run.languages
     print(f"{run.summary()}, {search_name(search)}")
     print(f"Type a sentence ({src}) and press Enter. To leave, press Ctrl-D.")
-    print("Use the arrow keys to edit the line and to recall earlier ones.")
-    try:
+    with suppress(EOFError):
         while True:
             try:
                 sentence = clean(input(f"{src}> "))
                 sentence.encode()  # depending on the locale, Python reads a byte that is not UTF-8 as a lone surrogate
                 run.vocabulary.src.refuse_too_long(sentence, "sentence")
-            except UnicodeError:
-                print("not UTF-8 text; set the terminal's encoding to UTF-8")
-                continue
-            except InputError as error:
-                print(error)
-                continue
-            if not sentence:
+            except (UnicodeError, InputError) as error:
+                print(error if isinstance(error, InputError) else "not UTF-8 text; set the terminal's encoding to UTF-8")
                 continue
             if new := run.new_words(sentence):
                 print(f"not seen in training: {escape.line(', '.join(new))}")
-            for hypothesis in engine([sentence])[0]:
+            for hypothesis in engine([sentence])[0] if sentence else ():
                 text = escape.line(run.vocabulary.tgt.decode(hypothesis.tokens))
                 print(f"{tgt}> {text}" + (f"   ({hypothesis.score:.3f})" if search.n_best > 1 else ""))
-    except EOFError:
-        print()
+    print()
 
 
-def _input_lines(path: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], int | None]:
-    """Returns the lines of a file or of standard input, and how many there are (None for standard input). A file is first read
-    to check and count its lines, so that nothing is translated if a line is too long."""
-
-    def short_enough() -> Iterator[str]:
-        for number, line in enumerate(read_lines(path_of(path) if path else None), start=1):
-            tokenizer.refuse_too_long(line, f"{path or 'standard input'}, line {number}")
-            yield line
-
-    if not path:
-        return short_enough(), None
-    with Task(f"checking {path}"):
-        return short_enough(), sum(1 for _ in short_enough())
-
-
-def standard_output() -> TextIO:
-    """Sets standard output to UTF-8, the encoding of the input, regardless of the locale, and returns it."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-    return sys.stdout
+def _read(path: str | None, tokenizer: Tokenizer) -> Iterator[str]:
+    """Yields the lines of a file or of standard input. Raises InputError at a line that is too long."""
+    for number, line in enumerate(read_lines(path_of(path) if path else None), start=1):
+        tokenizer.refuse_too_long(line, f"{path or 'standard input'}, line {number}")
+        yield line
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
@@ -127,3 +107,10 @@ def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
         if not chunk:
             return
         yield chunk
+
+
+def standard_output() -> TextIO:
+    """Sets standard output to UTF-8, the encoding of the input, regardless of the locale, and returns it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    return sys.stdout

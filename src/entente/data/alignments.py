@@ -47,16 +47,14 @@ def _gold(line: str, pair: Sequence[str], where: str) -> Gold:
     src, tgt = ([match.span() for match in re.finditer(r"[^ ]+", text)] for text in pair)
     sure, possible = set[Link](), set[Link]()
     for token in line.split():
-        if not (match := LINK.fullmatch(token)):
-            rule = "write i-j for a sure one, i?j for a possible one, counting words from 0"
+        match = LINK.fullmatch(token)
+        if not match or int(match[1]) >= len(src) or int(match[3]) >= len(tgt):
+            rule = f"write i-j for a sure one, i?j for a possible one; i is below {len(src)}, and j below {len(tgt)}"
             raise InputError(f"{where}: {token[:40]!r} is not a link; {rule}")
-        i, j = int(match[1]), int(match[3])
-        if i >= len(src) or j >= len(tgt):
-            sizes = f"the sentences have {len(src)} and {len(tgt)} words, numbered from 0"
-            raise InputError(f"{where}: {token} links words that do not exist; {sizes}")
-        possible.add((i, j))
+        link = int(match[1]), int(match[3])
+        possible.add(link)
         if match[2] == "-":
-            sure.add((i, j))
+            sure.add(link)
     return Gold(src, tgt, frozenset(sure), frozenset(possible))
 
 

@@ -25,26 +25,20 @@ TAIL_DIVISOR, MIN_TAIL_TOKENS = 4, 1024  # late batches of an evaluation take 1/
 
 
 class Rows:
-    """The token ids of N sentences, concatenated in one array; indexing returns one sentence, as a read-only array."""
+    """The token ids of N sentences, concatenated in one array; indexing returns one sentence."""
 
-    def __init__(self, ids: Iterable[Sequence[int]]) -> None:
-        values, lengths = array("i"), array("i")
-        for row in ids:
-            values.extend(row)
-            lengths.append(len(row))
-        self._set(np.asarray(values), np.asarray(lengths))
-
-    def _set(self, values: np.ndarray, lengths: np.ndarray) -> None:
-        self.values, self.lengths = values, lengths  # (all tokens,) and (N,) int32
-        self.values.flags.writeable = False
-        self.ends = lengths.cumsum(dtype=np.int64)  # (N,)
-
-    @classmethod
-    def open(cls, path: Path) -> "Rows":
-        """Returns sentences that `write` stored. Their ids are memory-mapped, so that processes share them."""
-        rows, values = cls(()), np.load(path, mmap_mode="r").view(np.ndarray)
-        rows._set(values, np.diff(np.flatnonzero(values == EOS), prepend=-1).astype(np.int32))
-        return rows
+    def __init__(self, ids: Iterable[Sequence[int]] | Path) -> None:
+        """ids: the sentences, or a file that `write` has written, which is memory-mapped, so that processes share it."""
+        if isinstance(ids, Path):
+            self.values = np.load(ids, mmap_mode="r").view(np.ndarray)  # (all tokens,)
+            self.lengths = np.diff(np.flatnonzero(self.values == EOS), prepend=-1).astype(np.int32)  # (N,)
+        else:
+            values, lengths = array("i"), array("i")
+            for row in ids:
+                values.extend(row)
+                lengths.append(len(row))
+            self.values, self.lengths = np.asarray(values), np.asarray(lengths)
+        self.ends = self.lengths.cumsum(dtype=np.int64)  # (N,)
 
     def write(self, path: Path, pieces: int) -> None:
         """Stores the ids, which are below `pieces`, of sentences that end in EOS."""
@@ -72,7 +66,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     """Copies a batch to a device. Copies to a GPU are asynchronous, from pinned memory."""
     cuda = device.type == "cuda"
     src, tgt, index, real = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:4])
-    return Batch(src, tgt, index, real, batch.step_tokens, batch.position)
+    return batch._replace(src=src, tgt=tgt, index=index, real=real)
 
 
 def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
@@ -104,8 +98,7 @@ def _cut(longest: np.ndarray, room: np.ndarray | int) -> list[slice]:
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Drops pairs with more than `max_tokens` tokens on either side.
     An epoch contains pair i `weights[i]` times (default: once). After the first `all_epochs` epochs, only the first `always`
-    pairs are used, if it is given; the others are copies with the sides swapped. Distributes the batches over processes
-    round-robin, and keeps those of process `rank`.
+    pairs are used, if it is given; the others are copies with the sides swapped. Batches are dealt to the processes in turn.
 
     Iteration starts at `position`, the number of batches used, but does not advance it, because Lightning prefetches batches:
     the caller calls `consume` after each batch. An optimiser step takes `accumulate` batches from each process, even if an
@@ -179,14 +172,12 @@ class TrainingBatches:
         return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Sets the position at which new iterators begin."""
         self.position = state["position"]
 
 
 class EvaluationBatches:
-    """Batches that contain every pair once. Pairs of similar length are grouped, longest first (a pair longer than `max_tokens`
-    has its own batch), unless a grouping is given: `mixed` groups pairs in a fixed random order; `alone` gives each pair its
-    own batch."""
+    """Batches that contain every pair once. Pairs of similar length are grouped, longest first, unless a grouping is given:
+    `mixed` groups pairs in a fixed random order; `alone` gives each pair its own batch."""
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, grouping: Grouping | None = None) -> None:
         self._src, self._tgt = src, tgt
@@ -219,14 +210,13 @@ def split_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split to evaluate. The `index` of a batch points into `sources` and `references`. limit: the number (int) or fraction
-    (float) of batches to use."""
+    """A split to evaluate. The `index` of a batch points into `sources` and `references`."""
 
     name: str
     batches: EvaluationBatches
     sources: list[str]
     references: list[str]
-    limit: int | float = 1.0
+    limit: int | float = 1.0  # the number (int) or fraction (float) of batches to use
 
     def __len__(self) -> int:
         n = len(self.batches)

@@ -1,7 +1,6 @@
 r"""Reads text files, and files of sentence pairs in the usual formats. All readers yield cleaned text.
 
-Only "\n" ends a line (a "\r" before it is stripped as trailing white space); a lone CR, U+2028 or a form feed does not.
-A blank line is read as an empty sentence or pair; pairs with an empty side are later dropped and counted.
+Only "\n" ends a line; a lone CR, U+2028 or a form feed does not. A blank line is read as an empty sentence or pair.
 """
 
 import csv
@@ -13,7 +12,6 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from entente.data.pairs import Pair
-from entente.errors import InputError
+from entente.errors import InputError, reason
 from entente.files import readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
@@ -30,12 +28,10 @@ TYPOGRAPHIC_SPACE = re.compile("[\u00a0\u2007\u2009\u202f]")  # three no-break s
 
 
 class Columns(NamedTuple):
-    """The selected column of each side: a name, a number from 1, or None for a column named after the language or the side.
-    setting: the setting that selects them, for error messages; empty if there is none."""
+    """The column of each side: a name, a number from 1, or None for a column named after the language or the side."""
 
     languages: Pair
     selected: tuple[str | int | None, str | int | None] = (None, None)
-    setting: str = "data.columns"
 
     def places(self, where: str, cells: Sequence[str]) -> list[int]:
         """Returns the indices of the two columns. cells: the heading of a table, or its first row if it has no heading."""
@@ -48,10 +44,8 @@ class Columns(NamedTuple):
             elif name is not None:
                 places.append(cells.index(name))
             else:
-                advice = (
-                    f"; give {self.setting}.src=COLUMN {self.setting}.tgt=COLUMN, where COLUMN is a name or a number from 1"
-                )
-                raise InputError(f"{where}: no column is named {' or '.join(names)}{advice if self.setting else ''}")
+                advice = "give each column by its name, or by its number from 1"
+                raise InputError(f"{where}: no column is named {' or '.join(names)}; {advice}")
         return places
 
 
@@ -68,14 +62,12 @@ def read_lines(path: Path | None) -> Iterator[str]:
 
 def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     """Yields each line of `src` with the same line of `tgt`. Raises InputError if one file has more lines than the other."""
-    sides = [read_lines(path) for path in (src, tgt)]
-    for number, (source, target) in enumerate(zip_longest(*sides)):
-        if source is None or target is None:
-            longer, shorter = (tgt, src) if source is None else (src, tgt)
-            lines = number + 1 + sum(1 for _ in sides[source is None])
-            rule = "each line must be the translation of the same line in the other file"
-            raise InputError(f"{longer} has more lines ({lines}) than {shorter} ({number}): {rule}")
-        yield source, target
+    try:
+        yield from zip(read_lines(src), read_lines(tgt), strict=True)
+    except ValueError as error:
+        longer, shorter = (src, tgt) if "shorter" in str(error) else (tgt, src)
+        rule = "each line must be the translation of the same line in the other file"
+        raise InputError(f"{longer} has more lines than {shorter}: {rule}") from None
 
 
 def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
@@ -90,8 +82,7 @@ def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
-    """Yields the cleaned pairs of a table. The first row is a heading if `headed`, or if a column is looked up by name. Raises
-    InputError if a cell is not text."""
+    """Yields the cleaned pairs of a table. The first row is a heading if `headed`, or if a column is looked up by name."""
     places = None
     for number, cells in enumerate(rows, start=0 if headed else 1):
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
@@ -146,8 +137,7 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
             for batch in pq.ParquetFile(file).iter_batches():
                 yield from batch.to_pylist()
         except (pa.ArrowException, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"{path}: not a Parquet file, or a damaged one ({reason}); fetch it again") from None
+            raise InputError(f"{path}: not a Parquet file, or a damaged one ({reason(error)}); fetch it again") from None
 
 
 FORMATS: dict[str, Callable[[Path], Iterator[Sequence[Any]]]] = {

@@ -2,9 +2,8 @@
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, product
 from zlib import crc32
 
 import numpy as np
@@ -33,28 +32,22 @@ Finding = tuple[str, str, int]  # a label of what is suspicious, the split, and 
 def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float]]:
     """Returns measurements of the corpus, keyed by split and then by the name of the measurement."""
     numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
-    for side in SIDES:
-        train_words = set(chain.from_iterable(map(distinct_words, _sentences(corpus.train, side))))
-        for name, part in corpus.splits.items():
-            lengths = np.array([len(text.split()) for text in _sentences(part, side)])
-            sample = slice(None, None, -(-len(part) // SAMPLE))
-            pieces = sum(map(len, getattr(vocabulary, side).encode_all(part[sample][side])))
-            words = Counter(chain.from_iterable(map(distinct_words, _sentences(part, side))))
-            unknown = sum(words[word] for word in words.keys() - train_words)
-            numbers[name] |= {
-                f"{side} words": int(lengths.sum()),
-                f"{side} length in words, median": int(np.median(lengths)),
-                f"{side} length in words, 95%": int(np.percentile(lengths, 95)),
-                f"{side} length in words, longest": int(lengths.max()),
-                f"{side} pieces per word": pieces / float(lengths[sample].sum()),
-                f"{side} % words not in train": 100 * unknown / max(1, words.total()),
-            }
+    for side, (name, part) in product(SIDES, corpus.splits.items()):
+        lengths = np.array([len(text.split()) for text in _sentences(part, side)])
+        sample = slice(None, None, -(-len(part) // SAMPLE))
+        pieces = sum(map(len, getattr(vocabulary, side).encode_all(part[sample][side])))
+        numbers[name] |= {
+            f"{side} words": int(lengths.sum()),
+            f"{side} length in words, median": int(np.median(lengths)),
+            f"{side} length in words, 95%": int(np.percentile(lengths, 95)),
+            f"{side} length in words, longest": int(lengths.max()),
+            f"{side} pieces per word": pieces / float(lengths[sample].sum()),
+        }
     return numbers
 
 
 def find(corpus: Corpus) -> dict[str, list[Finding]]:
-    """Returns the findings by kind. Duplicates are pairs of which one or both sides occurred earlier in the same split, and
-    leaks those of which they occurred in another."""
+    """Returns the findings by kind. A side or pair that occurred earlier is a duplicate in the same split, or else a leak."""
     pairs = concatenate_datasets([*corpus.splits.values()])
     places = [(name, row) for name, part in corpus.splits.items() for row in range(len(part))]
     src, tgt = ([hash(match_key(text)) for text in _sentences(pairs, side)] for side in SIDES)
@@ -79,14 +72,11 @@ def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
 
 
 def odd_text(pairs: Dataset) -> list[tuple[str, int]]:
-    """Returns labels and rows of the pairs with rare letters, invisible characters, or signs of a wrong encoding."""
-    counts = Counter(chain.from_iterable(map(str.casefold, _sentences(pairs, *SIDES))))
-    threshold = sum(n for character, n in counts.items() if character.isalpha()) / 100_000
-    labels = {character: "rare letter" for character, n in counts.items() if character.isalpha() and n < threshold}
-    labels |= {character: "invisible character" for character in counts if unicodedata.category(character) in escape.CONTROL}
+    """Returns labels and rows of the pairs with invisible characters, or with signs of a wrong encoding."""
     marks = set[tuple[str, int]]()
     for i, text in enumerate(_sentences(pairs, *SIDES)):
-        marks.update((labels[character], i % len(pairs)) for character in labels.keys() & text.casefold())
+        if any(unicodedata.category(character) in escape.CONTROL for character in {*text}):
+            marks.add(("invisible character", i % len(pairs)))
         if MOJIBAKE.search(text):
             marks.add(("wrong encoding", i % len(pairs)))
     return sorted(marks)
@@ -94,8 +84,7 @@ def odd_text(pairs: Dataset) -> list[tuple[str, int]]:
 
 def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.ndarray:
     """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of deliberately mismatched pairs. All scores
-    are 0 if mismatched pairs score no worse than real ones, as in a tiny corpus or if all lines of one side are shifted. The
-    first n_train pairs are those of train.
+    are 0 if mismatched pairs score no worse than real ones. The first n_train pairs are those of train.
 
     The score measures by how much each word's best match on the other side is weaker than usual. The strength of a match is the
     pointwise mutual information of the two words in the other pairs of train (Church & Hanks 1990).

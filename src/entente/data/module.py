@@ -25,12 +25,10 @@ log = logging.getLogger("entente")
 
 class TranslationData(L.LightningDataModule):
     """The training and evaluation batches of a corpus. With `overfit`, every split consists of the pairs of one training batch,
-    which a correct model can memorise. `limit_batches` is the `limit` of every EvaluationSplit. If `cache_dir` is given,
-    the token ids of train are stored in `cache_dir`/ids and shared with other processes and later runs.
+    which a correct model can memorise. `limit_batches` is the `limit` of every EvaluationSplit.
 
-    With `both_directions`, train also has every pair with its sides swapped, after all others. A model then learns first to
-    translate in both directions, and only later in its own (Ding, Wu & Tao 2021, "Improving neural machine translation by
-    bidirectional training", section 2). This needs a joint vocabulary."""
+    With `both_directions`, train also has every pair with its sides swapped, after all others, so that a model first learns to
+    translate in both directions (Ding, Wu & Tao 2021, "Improving neural machine translation by bidirectional training")."""
 
     def __init__(
         self,
@@ -58,8 +56,7 @@ class TranslationData(L.LightningDataModule):
             self._ids, self._cache_dir, self._own_pairs = {}, None, len(batch)
 
     def check(self) -> None:
-        """Raises InputError if all training pairs are too long, or if another split has no batch or contains a sentence that is
-        too long."""
+        """Raises InputError if all training pairs, or a sentence in another split, are too long, or if a split has no batch."""
         if dropped := self.train_dataloader().dropped:
             log.warning("%d training pairs with more than %d tokens were dropped", dropped, self.settings.max_tokens)
         for split in map(self.evaluation, ("valid", *self.corpus.tests)):
@@ -73,7 +70,7 @@ class TranslationData(L.LightningDataModule):
         return self.corpus.split(split_of(split))
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
-        """Returns the token ids of a split: source ids with EOS, target ids with BOS and EOS. Each split is encoded once."""
+        """Returns the token ids of a split: source ids with EOS, target ids with BOS and EOS."""
         if (name := split_of(split)) not in self._ids:
             self._ids[name] = self._encode(name, "src"), self._encode(name, "tgt")
         return self._ids[name]
@@ -89,7 +86,7 @@ class TranslationData(L.LightningDataModule):
         name = name_of(pairs._fingerprint, side, tokenizer.model, tokenizer.plain, sentencepiece.__version__)
         path = self._cache_dir / "ids" / f"{name}.npy"
         build_once(path, lambda: encode().write(path, len(tokenizer)))
-        return Rows.open(path)
+        return Rows(path)
 
     def train_dataloader(self) -> TrainingBatches:
         return TrainingBatches(
@@ -108,14 +105,12 @@ class TranslationData(L.LightningDataModule):
         return to_device(batch, device)
 
     def val_dataloader(self) -> EvaluationBatches:
-        """Returns a loader of one batch with a single pair. Lightning validates only if there is a batch, but a hook evaluates
-        the whole split."""
+        """Returns one batch of a single pair: Lightning needs a batch to validate, but a hook evaluates the whole split."""
         src, tgt = self.ids("valid")
         return EvaluationBatches(Rows([src[0].tolist()]), Rows([tgt[0].tolist()]), 1)
 
     def evaluation(self, split: str) -> EvaluationSplit:
-        """Returns a split and its batches. The name may end in "@" and a grouping (see EvaluationBatches), as in
-        test@mixed. Raises InputError if there is no such split or grouping, or if a sentence is too long."""
+        """Returns a split and its batches. The name may end in "@" and a grouping (see EvaluationBatches), as in test@mixed."""
         grouping: Any = split.partition("@")[2] or None
         if grouping not in (None, *get_args(Grouping)):
             raise InputError(f"split={split}: the part after @ must be one of {', '.join(get_args(Grouping))}")

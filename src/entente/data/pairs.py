@@ -18,8 +18,7 @@ SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
 
 
 class Pairs:
-    """Sentence pairs with text on both sides, stored in the Arrow file `path`; they can be iterated over repeatedly. `where`
-    names their source in messages."""
+    """Sentence pairs with text on both sides, stored in the Arrow file `path`. `where` names their source in messages."""
 
     def __init__(self, pairs: Iterable[Pair], path: Path, where: str) -> None:
         self.where, self.read = where, 0  # number of pairs read, with the empty ones
@@ -54,8 +53,7 @@ def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict
     """Splits pairs into `train` and parts with the names and maximum sizes in `sizes`. Returns a mask (N,) for each of them.
 
     Pairs that share a sentence, directly or through other pairs, form a group, which stays together. The groups are assigned in
-    the order of a hash of seed and text, so the result depends neither on the machine nor on the order of the lines. A group
-    that does not fit into any part goes to train.
+    the order of a hash of seed and text, not of their lines. A group that does not fit into any part goes to train.
     """
     group = _groups(pairs)
     count = np.bincount(group)
@@ -89,8 +87,7 @@ def _hash(text: str) -> int:
 
 
 def _groups(pairs: Iterable[Pair]) -> np.ndarray:
-    """Returns the index of each pair's group, (N,). The groups are the connected components of the graph whose nodes are the
-    sentences and whose edges are the pairs. Sentences are represented by hashes, since their text would take much memory."""
+    """Returns the index of each pair's group, (N,): a connected component of the graph of sentences, with pairs as edges."""
     hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
     sentences, ends = np.unique(hashes, return_inverse=True)
     src, tgt = ends.reshape(-1, 2).T

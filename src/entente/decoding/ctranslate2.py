@@ -1,7 +1,5 @@
-"""Exports a trained Transformer to CTranslate2 (Klein et al. 2020, section 4), and translates with it.
-
-CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate library for fast translation on CPUs. Its own `TransformerSpec`,
-filled with our weights, writes the model files.
+"""Exports a trained Transformer to CTranslate2 (Klein et al. 2020; github.com/OpenNMT/CTranslate2), a library for fast
+translation on CPUs, and translates with it.
 """
 
 import tempfile
@@ -33,7 +31,6 @@ ANY_VALUE |= {"tied", "positions", "activation", "zero_init"}
 
 
 def import_ctranslate2() -> Any:
-    """Returns the module ctranslate2, an optional dependency. Raises InputError if it cannot be imported."""
     try:
         return import_module("ctranslate2")
     except ImportError as error:
@@ -45,14 +42,10 @@ def refuse_other_models(settings: ModelSettings) -> None:
     """Raises InputError unless CTranslate2 supports the model that the settings describe."""
     unsupported = ["name"]
     if isinstance(settings, TransformerSettings):
-        usual, values = TransformerSettings(), settings.model_dump()
-        supported: dict[str, list[Any]] = {"norm": ["pre", "post", "rms"], "d_k": [None, settings.d_model // settings.n_heads]}
-        supported |= {name: [*permutations(getattr(usual, name))] for name in ("residual", "sublayers", "projections")}
-        unsupported = [
-            name
-            for name, value in values.items()
-            if name not in ANY_VALUE and value not in supported.get(name, [getattr(usual, name)])
-        ]
+        supported: dict[str, list[Any]] = {name: [value] for name, value in TransformerSettings()}
+        supported |= {"norm": ["pre", "post", "rms"], "d_k": [None, settings.d_model // settings.n_heads]}
+        supported |= {name: [*permutations(supported[name][0])] for name in ("residual", "sublayers", "projections")}
+        unsupported = [name for name, value in settings if name not in ANY_VALUE and value not in supported[name]]
     if unsupported:
         values_text = ", ".join(f"model.{name}={to_text(getattr(settings, name))}" for name in unsupported)
         raise InputError(f"engine=ctranslate2: {values_text}: CTranslate2 does not support this model; use engine=torch")
@@ -61,8 +54,8 @@ def refuse_other_models(settings: ModelSettings) -> None:
 def write_ctranslate2(run: checkpoint.TrainedRun, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
     """Writes a checkpoint as a CTranslate2 model. Its vocabularies are the SentencePiece pieces, and every source must end with
     </s>. quantization: None keeps float32; "int8" stores weight matrices in 8 bits, with one scale per row. positions: the
-    maximum number of tokens in a source or a translation, for which position encodings are stored. Raises InputError if
-    CTranslate2 does not support the model or is not installed."""
+    maximum number of tokens in a source or a translation. Raises InputError if CTranslate2 lacks the model or is not
+    installed."""
     refuse_other_models(run.settings.model)
     model = run.model
     assert isinstance(model, Transformer)
@@ -116,7 +109,7 @@ def _to_numpy(tensor: Any) -> np.ndarray:
 
 
 def _linear(spec: Any, layers: Iterable[Any], rows: slice = slice(None)) -> None:
-    """Combines linear layers with the same input into one layer of the spec. rows: which rows of the joined weights to keep."""
+    """Combines linear layers with the same input into one layer of the spec. rows: which rows of the weights to keep."""
     spec.weight = np.concatenate([_to_numpy(layer.weight) for layer in layers])[rows]
     spec.bias = np.concatenate([_to_numpy(layer.bias) for layer in layers])[rows]
 
@@ -138,21 +131,16 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 
 
 class CTranslate2:
-    """Translates on the CPU, and can be used in place of `translate`. It has `torch.get_num_threads()` single-threaded workers.
-
-    Greedy search in float32 gives the same translations as `translate`, unless two tokens are equally likely within float32
-    accuracy. int8 rounds weights and activations, which changes some translations.
-
-    Beam search of width K stops later than `search`, once 2 K hypotheses have ended. CTranslate2 does not support our length
-    penalty, so it returns the 2 K most likely hypotheses, which this class ranks as `search` does. The best may therefore be
-    another than that of `search`, and lower ranks differ more often.
-
-    Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
+    """Translates on the CPU with `torch.get_num_threads()` single-threaded workers, and can be used in place of `translate`.
+    Greedy search in float32 gives the same translations, unless two tokens are equally likely within float32 accuracy. Beam
+    search of width K stops later than `search`, once 2 K hypotheses have ended, which this class ranks with our length penalty,
+    so that its translations may differ. Raises InputError if CTranslate2 does not support the model or the beam, or is not
+    installed."""
 
     def __init__(self, run: checkpoint.TrainedRun, settings: SearchSettings, quantization: str | None = None) -> None:
         if settings.beam > (widest := len(run.vocabulary.tgt) // 2):
-            limit = f"engine=ctranslate2 takes at most {widest}, half the vocabulary"
-            raise InputError(f"search.beam={settings.beam}: {limit}; use engine=torch")
+            advice = f"engine=ctranslate2 takes at most {widest}, half the vocabulary; use engine=torch"
+            raise InputError(f"search.beam={settings.beam}: {advice}")
         self._settings, self._vocabulary = settings, run.vocabulary
         self._pieces = _pieces(run.vocabulary.src)
         self._ids = {piece: i for i, piece in enumerate(_pieces(run.vocabulary.tgt))}
@@ -164,7 +152,7 @@ class CTranslate2:
         self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # compute_type depends on the CPU
 
     def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
-        """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation."""
+        """Returns the n best hypotheses of each sentence, in input order."""
         by_length: dict[int, dict[int, list[str]]] = defaultdict(dict)  # since each call has one length limit
         for i, ids in zip(*encode_nonempty(sentences, self._vocabulary), strict=True):
             by_length[len(ids)][i] = [self._pieces[j] for j in ids]
@@ -190,10 +178,8 @@ class CTranslate2:
 
     def _ranked(self, result: Any) -> list[Hypothesis]:
         hypotheses = []
-        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+        for pieces, total in zip(result.hypotheses, result.scores, strict=True):
             tokens = [self._ids[piece] for piece in pieces]
-            ended = tokens[-1] == EOS
-            hypotheses.append(
-                Hypothesis(tokens[:-1] if ended else tokens, score / length_penalty(self._settings, len(tokens)), ended)
-            )
+            ended, score = tokens[-1] == EOS, total / length_penalty(self._settings, len(tokens))
+            hypotheses.append(Hypothesis(tokens[:-1] if ended else tokens, score, ended))
         return sorted(hypotheses, key=rank)[: self._settings.n_best]

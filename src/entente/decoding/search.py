@@ -1,7 +1,5 @@
-"""Implements beam search for any model that has `encode`, `decode` and `output`. Greedy search is beam search of width 1.
-
-The translation of a sentence depends on that sentence only: its length limit is computed from its own source, and finished
-sentences leave the batch without affecting the others.
+"""Implements beam search for any model. Greedy search is beam search of width 1. The translation of a sentence depends on that
+sentence only: finished sentences leave the batch without affecting the others.
 
 Shapes: B sentences, K beam, S source length, T tokens so far, N rows, D width of the decoder's output, V vocabulary.
 """
@@ -36,8 +34,7 @@ def search_name(settings: SearchSettings) -> str:
 
 
 def length_limits(settings: SearchSettings, lengths: Tensor) -> Tensor:
-    """Returns the length limits (B,) of the translations, in tokens counting the end symbol, for source lengths (B,). A
-    hypothesis that is cut at its limit ranks below all that have ended, regardless of score."""
+    """Returns the length limits (B,) of the translations, in tokens counting the end symbol, for source lengths (B,)."""
     return (lengths * settings.length_factor).long() + settings.length_offset
 
 
@@ -48,8 +45,8 @@ def length_penalty(settings: SearchSettings, length: int) -> float:
 
 
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
-    """Returns log-probabilities (N, V) for hidden (N, D), in at least float32. The padding symbol has probability 0. Even under
-    autocast, the product is computed in the dtype of the weights, since bfloat16 could not distinguish the best candidates."""
+    """Returns log-probabilities (N, V) for hidden (N, D); the padding symbol has probability 0. The product is in the dtype of
+    the weights even under autocast, since bfloat16 could not distinguish the best candidates."""
     with torch.autocast(hidden.device.type, enabled=False):
         logits = model.output(hidden.to(model.output.weight.dtype))
     logits = logits if logits.dtype == torch.float64 else logits.float()
@@ -59,15 +56,15 @@ def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
 
 def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Returns the k largest log-probabilities of each row of hidden (N, D), largest first, and their tokens, both (N, k). On a
-    CPU, rows are split into blocks small enough for their logits to remain in the cache until they are compared."""
+    CPU, the logits of a block of rows remain in the cache until they are compared."""
     parts = hidden.split(SEARCH_ROWS) if hidden.device.type == "cpu" else (hidden,)
     values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
     return torch.cat(values), torch.cat(tokens)
 
 
 def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Returns `values.topk(k)` for values (N, V), but searches only the k groups of columns with the largest maxima, because a
-    group that contains one of the k largest values has one of the k largest maxima."""
+    """Returns `values.topk(k)` for values (N, V), but searches only the k groups of columns with the largest maxima, since no
+    other group can contain one of the k largest values."""
     n, rest = divmod(values.size(1), GROUP_SIZE)
     if n < 2 * k:
         return values.topk(k)
@@ -95,7 +92,7 @@ class _Finished:
         del self.hypotheses[self.settings.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Returns whether n hypotheses score at least `bound`, so that a hypothesis below `bound` cannot join the n best."""
+        """Returns whether n hypotheses score at least `bound`."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
@@ -119,11 +116,10 @@ def search(model: Seq2Seq, src: Tensor, settings: SearchSettings, bos: int, eos:
     that has ended becomes a finished hypothesis if it is among the K best of all. A sentence is done when it reaches its length
     limit, when no live beam can beat its n best, or when K finished hypotheses score at least as high as the best live beam.
 
-    The model and the choice of candidates run on the device of src, and everything else on the CPU, so that a GPU waits for the
-    CPU a few times per step, but not for each candidate. Raises Diverged if a log-probability is NaN."""
-    finished = [
-        _Finished(settings, limit) for limit in length_limits(settings, padding_mask(src, model.pad_id).sum(1)).tolist()
-    ]
+    The model and the choice of candidates run on the device of src, everything else on the CPU, so that a GPU does not wait for
+    each candidate. Raises Diverged if a log-probability is NaN."""
+    limits = length_limits(settings, padding_mask(src, model.pad_id).sum(1)).tolist()
+    finished = [_Finished(settings, limit) for limit in limits]
     k = settings.beam
     rows = list(range(src.size(0)))  # indices of the sentences that are not done
     state = model.encode(src)

@@ -36,7 +36,7 @@ def translate(
 
 
 def encode_nonempty(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:
-    """Returns the indices of the sentences that are not empty after cleaning, and their token ids."""
+    """Returns the indices and token ids of the sentences that are not empty after cleaning."""
     cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
     return [*cleaned], vocabulary.encode_src([*cleaned.values()])
 
@@ -50,10 +50,8 @@ def parallel_map(
     items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module, report: Report = iter
 ) -> list[Result]:
     """Returns `work(item)` for each item, in order, with the model in evaluation mode. On a CPU, `work` runs on
-    `torch.get_num_threads()` single-threaded workers, because the products of a search step are too small to split among
-    cores. Under autocast, which is set per thread, it runs on the caller's thread instead. While workers run, torch's number
-    of threads is 1, and the model's weights must not change. Items are taken when workers will soon need them. `report` wraps
-    the iterator of results, and so sees each one as it arrives."""
+    `torch.get_num_threads()` single-threaded workers, because the products of a search step are too small to split among cores;
+    under autocast, which is set per thread, on the caller's thread. `report` wraps the iterator of results."""
     threads = torch.get_num_threads()
     on_cpu = next(model.parameters()).device.type == "cpu"
     with evaluating(model), packed(model):

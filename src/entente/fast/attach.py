@@ -1,7 +1,5 @@
-"""Provides fast implementations of model methods. The modules in models/ do not depend on this one.
-
-Each function replaces one method of a module instance, so parameters, their names and hooks remain unchanged. `attach` is for
-both training and decoding. `packed` is only for decoding: it copies the weights, so later changes to them have no effect.
+"""Provides fast implementations of model methods. Each replaces one method of a module instance, so parameters, their names and
+hooks remain unchanged. `attach` is for training and decoding, `packed` only for decoding.
 
 Shapes: B batch, H heads, T queries, S keys, K key width of a head, N target tokens, R target tokens of a block, D width of the
 decoder's output, V vocabulary.
@@ -28,13 +26,13 @@ Model = TypeVar("Model", bound=nn.Module)
 LEVELS = 2**16  # the number of values that 16 bits can represent
 UNFUSED_DEVICES = {"cpu"}  # device types on which the fused attention kernel is slower than separate steps
 PACKED_ROWS = 256  # the number of input rows for which the layout of packed weights is chosen; other numbers work too
+FUSED = ("score", "scale", "projections", "softmax", "mask_value")  # settings whose defaults the fused kernel needs
 LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
 def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
-    """Implements nn.Dropout.forward. On a CPU, torch draws one random number per value, which took a tenth of the training
-    time; this function draws one 64-bit number for four values. p is rounded to a multiple of 1 / 65,536, and kept values are
-    scaled to match."""
+    """Implements nn.Dropout.forward with one 64-bit random number for four values; torch draws one per value, which took a
+    tenth of the training time on a CPU. p is rounded to a multiple of 1 / 65,536, and kept values are scaled to match."""
     if not layer.training or layer.p == 0 or x.device.type != "cpu":
         return F.dropout(x, layer.p, layer.training)
     dropped = min(round(layer.p * LEVELS), LEVELS - 1)
@@ -44,8 +42,8 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
 
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-    """Implements MultiHeadAttention.attend for query (B, H, T, K). Training on a GPU uses torch's fused kernel. Training
-    on a CPU does not, because the kernel is slower there; nor does evaluation, so that hooks see the weights."""
+    """Implements MultiHeadAttention.attend for query (B, H, T, K): training on a GPU uses torch's fused kernel. Evaluation does
+    not, so that hooks see the weights."""
     if not layer.training or query.device.type in UNFUSED_DEVICES:
         return MultiHeadAttention.attend(layer, query, kv, mask)
     query, key = layer.turn(query, kv.key)
@@ -53,28 +51,15 @@ def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None
 
 
 def is_standard(layer: MultiHeadAttention) -> bool:
-    """Returns whether the layer has default settings for all but its sizes and dropout, since the fused kernel can replace only
-    such layers. The comparison includes settings that are added in the future."""
-    settings = TransformerSettings(
-        d_model=layer.out.out_features, n_heads=layer.n_heads, d_k=layer.d_k, attention_dropout=layer.dropout.p
-    )
-    with torch.device("meta"):  # allocates no memory
-        standard = MultiHeadAttention(settings, layer.rotary)
-    return _fingerprint(layer) == _fingerprint(standard)
-
-
-def _fingerprint(layer: nn.Module) -> list[Any]:
-    """Returns the names, classes and attributes of all modules in a layer, and the names and shapes of its parameters."""
-    ignored = vars(nn.Module()).keys() | {"attend", "forward"}  # torch's attributes, and methods that `attach` replaces
-    attributes = [{key: value for key, value in vars(module).items() if key not in ignored} for module in layer.modules()]
-    classes = [(name, type(module)) for name, module in layer.named_modules()]
-    return [classes, attributes, [(name, value.shape) for name, value in layer.named_parameters()]]
+    """Returns whether the fused kernel can replace the layer: its settings in FUSED are the defaults."""
+    usual = TransformerSettings()
+    return type(layer) is MultiHeadAttention and all(getattr(layer.settings, name) == getattr(usual, name) for name in FUSED)
 
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
-    """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be
-    the largest tensor in training. The forward pass also computes the gradients of each block; the backward pass only scales
-    them. Products use autocast's dtype; softmax and losses use at least float32. If `output` has a bias, calls Seq2Seq.loss."""
+    """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
+    largest tensor in training. The forward pass also computes the gradients; the backward pass only scales them. Products use
+    autocast's dtype; softmax and losses use at least float32."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
     if not torch.is_grad_enabled():  # in evaluation, where autocast should not round the losses
@@ -102,9 +87,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
-    """Returns the dtype of the matrix products, and a factor by which gradients are scaled: N in float16, where the gradients
-    of a mean over N target tokens would underflow, else 1. The backward pass divides by this factor and multiplies by the
-    incoming gradient, which contains the loss scale."""
+    """Returns the dtype of the matrix products, and a factor by which gradients are scaled until the backward pass: N in
+    float16, where the gradients of a mean over N target tokens would underflow, else 1."""
     device = hidden.device.type
     narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return narrow, len(hidden) if narrow == torch.float16 else 1
@@ -154,7 +138,7 @@ REPLACEMENTS: list[tuple[type[nn.Module], str, Any]] = [  # class, method name, 
 
 
 def attach(model: Model) -> Model:
-    """Replaces each method that has an equivalent fast implementation, and returns the model. A second call has no effect."""
+    """Replaces each method that has an equivalent fast implementation, and returns the model."""
     for module in model.modules():
         for kind, method, function in REPLACEMENTS:
             if isinstance(module, kind) and (not isinstance(module, MultiHeadAttention) or is_standard(module)):
@@ -164,13 +148,11 @@ def attach(model: Model) -> Model:
 
 @contextmanager
 def packed(model: nn.Module) -> Iterator[None]:
-    """Makes float32 linear layers on a CPU use a copy of their weights in oneDNN's layout; the weights must not change inside
-    the context. With gradients enabled, the layers use the weights themselves. Other layers, and all layers under autocast, are
-    unaffected. Packing takes one pass over the weights. The small products of a search step become 1.1 to 1.5 times as fast,
-    because torch would otherwise rearrange the weights at each call."""
-    # These functions are private to torch, so other versions of torch may lack them.
-    available = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
-    usable = available and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
+    """Makes float32 linear layers on a CPU use a copy of their weights in oneDNN's layout, unless gradients are enabled; the
+    weights must not change inside the context. The small products of a search step become 1.1 to 1.5 times as fast, because
+    torch would otherwise rearrange the weights at each call."""
+    available = hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()
+    usable = available and not torch.is_autocast_enabled("cpu")
     with ExitStack() as stack:
         for layer in model.modules() if usable else ():
             if type(layer) is not nn.Linear or "forward" in vars(layer):  # other layers, and methods already replaced

@@ -2,7 +2,7 @@
 
 Everything that does not depend on the previous step is computed outside the loop. On a CPU, the encoder computes one step of
 both directions as one product, and its backward pass takes time linear in the sentence length, where torch's own takes
-quadratic time. On other devices, torch's network (on GPUs, cuDNN) is faster than a loop of steps.
+quadratic time. On other devices, torch's network (on GPUs, cuDNN) is faster.
 
 Shapes: B batch, S source length, T target length, E embedding width, D state width, R number of encoder directions, M = R D
 width of the encoder's output, G gates of a cell: 3 in a GRU, 4 in an LSTM.
@@ -18,8 +18,7 @@ STEP_DEVICES = {"cpu"}  # device types on which a loop of our own encodes faster
 
 
 def gru_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
-    """Returns the next state of torch's GRUCell, given the products (..., 3 D) of its weights with the input and the state. The
-    reset gate multiplies the state's product, not the state itself."""
+    """Returns the next state of torch's GRUCell, given the products (..., 3 D) of its weights with the input and the state."""
     (hidden,) = state
     input_r, input_z, input_n = input_gates.chunk(3, dim=-1)
     hidden_r, hidden_z, hidden_n = hidden_gates.chunk(3, dim=-1)
@@ -39,7 +38,7 @@ def lstm_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Re
 def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Implements BiRNN.read: returns outputs (B, S, M) and last states (R, B, D) for embedded (B, S, E) and mask (B, S)."""
     if embedded.device.type not in STEP_DEVICES:
-        return read_aligned(model, embedded, mask)
+        return BiRNN.read(model, embedded, mask)
     encoder = model.encoder
     w_ih, w_hh, b_ih, b_hh = zip(*encoder.all_weights, strict=True)  # R tensors each
     gates = [F.linear(embedded, w, b) for w, b in zip(w_ih, b_ih, strict=True)]  # R x (B, S, G D)
@@ -58,28 +57,6 @@ def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     states = torch.stack(outputs, dim=2)  # (R, B, S, D), each direction in its own reading order
     in_order = [states[0], states[1].flip(1)] if encoder.bidirectional else [states[0]]
     return torch.cat(in_order, dim=-1) * mask.unsqueeze(-1), state[0]
-
-
-def read_aligned(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Implements BiRNN.read with torch's network on sentences that are not packed, because packing needs the lengths on the
-    CPU. Each direction must read the padding last, so the forward direction is taken from the sentences as they are, and the
-    backward direction from a copy with the padding moved to the front."""
-    lengths = mask.sum(1)[:, None, None]  # (B, 1, 1)
-    place = torch.arange(mask.size(1), device=mask.device).unsqueeze(-1)  # (S, 1)
-
-    def at(places: Tensor, x: Tensor) -> Tensor:
-        """Returns x (B, S, W) at places (B, P, 1), counted modulo S, as (B, P, W)."""
-        return x.gather(1, (places % mask.size(1)).expand(-1, -1, x.size(-1)))
-
-    if model.encoder.bidirectional:
-        states, _ = model.encoder(torch.cat([embedded, at(place + lengths, embedded)]))  # (2 B, S, 2 D)
-        (forward, _), (_, backward) = (outputs.chunk(2, dim=-1) for outputs in states.chunk(2))
-        backward = at(place - lengths, backward)
-        outputs, last = torch.cat([forward, backward], dim=-1), [at(lengths - 1, forward), backward[:, :1]]
-    else:
-        outputs, _ = model.encoder(embedded)
-        last = [at(lengths - 1, outputs)]
-    return outputs * mask.unsqueeze(-1), torch.cat(last, dim=1).transpose(0, 1)
 
 
 def write(model: BiRNN, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:

@@ -2,13 +2,12 @@
 
 A *score* compares queries with keys, `AttentionWeights` turns scores into a distribution over the keys, and the output is the
 weighted mean of the values. These steps are equation 1 of Vaswani et al. 2017, which has no parameters: the learned projections
-W_q, W_k, W_v and W_o belong to the surrounding layer (section 3.2.2). The Transformer's layer is `MultiHeadAttention`, which
-contains a DotProductScore, BilinearScore, CosineScore or AdditiveScore. A recurrent decoder's layer is a DotProductAttention,
-BilinearAttention or AdditiveAttention. Both kinds of layer compute all but additive scores with `dot_product_scores`.
+W_q, W_k, W_v and W_o belong to the surrounding layer, `MultiHeadAttention` (section 3.2.2). A recurrent decoder's layer is a
+`RecurrentAttention`.
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
-input, and cross-attention projects the encoder's output. The decoder's cache is the `kv` of the target tokens read so far.
-A mask is boolean, True where a query may attend to a key, and broadcasts to the shape of the scores.
+input, and cross-attention projects the encoder's output. A mask is boolean, True where a query may attend to a key, and
+broadcasts to the shape of the scores.
 
 Shapes: B batch, H heads, T queries, S keys, D model width, K key width of one head. In a recurrent decoder: Q query width,
 M source width, A width of the additive score.
@@ -34,7 +33,6 @@ class KV(NamedTuple):
     value: Tensor
 
     def extend(self, new: "KV") -> "KV":
-        """Returns these keys and values with the `new` ones appended along S."""
         if not self.key.size(-2):  # no earlier keys, as always in training, so no copy is needed
             return new
         return KV(torch.cat([self.key, new.key], dim=-2), torch.cat([self.value, new.value], dim=-2))
@@ -46,12 +44,9 @@ def dot_product_scores(query: Tensor, key: Tensor, factor: float | Tensor) -> Te
 
 
 class DotProductScore(nn.Module):
-    """Dot product q . k multiplied by a factor, without parameters (Vaswani et al. 2017, equation 1).
-
-    scale: the factor. `d_k` is 1 / sqrt(K), because the dot product of vectors with K components of unit variance has variance
-    K, regardless of the number of tokens (section 3.2.1, footnote 4). `n_keys`, a common misreading, is
-    1 / sqrt(number of visible keys). `none` is 1.
-    """
+    """Dot product q . k multiplied by a factor (Vaswani et al. 2017, equation 1). scale: the factor. `d_k` is 1 / sqrt(K),
+    because the dot product of vectors with K components of unit variance has variance K, regardless of the number of tokens
+    (section 3.2.1, footnote 4). `n_keys`, a common misreading, is 1 / sqrt(number of visible keys). `none` is 1."""
 
     def __init__(self, scale: Scale) -> None:
         super().__init__()
@@ -79,8 +74,8 @@ class BilinearScore(DotProductScore):
 
 class CosineScore(DotProductScore):
     """Scaled dot product of query and key, each divided by its root mean square, times a learned factor that starts at 1
-    (query-key normalisation, Henry et al. 2020). The score does not depend on the norms of the vectors: with scale `d_k`
-    and factor 1, it is sqrt(K) times the cosine of the angle between query and key."""
+    (query-key normalisation, Henry et al. 2020). With scale `d_k` and factor 1, it is sqrt(K) times the cosine of their
+    angle."""
 
     def __init__(self, scale: Scale) -> None:
         super().__init__(scale)
@@ -92,8 +87,8 @@ class CosineScore(DotProductScore):
 
 
 class AdditiveScore(nn.Module):
-    """Additive score v^T tanh(q + k), with one learned vector v (K) per head. The layer has already projected q and k: they are
-    W q and U k of Bahdanau et al. 2015, A.1.2. The score is not scaled, because tanh bounds each term."""
+    """Additive score v^T tanh(q + k), with one learned vector v (K) per head; q and k are W q and U k of Bahdanau et al. 2015,
+    A.1.2. The score is not scaled, because tanh bounds each term."""
 
     def __init__(self, n_heads: int, d_k: int) -> None:
         super().__init__()
@@ -105,14 +100,13 @@ class AdditiveScore(nn.Module):
 
 
 class AttentionWeights(nn.Module):
-    """Masked softmax, from scores (..., T, S) to weights (..., T, S). By default each query's weights sum to 1, and a
-    masked score becomes -inf, so its weight is exactly 0. Callers ensure that every query sees a key: no sentence is empty, and
-    a token sees itself. To record attention, use a forward hook on this module: its output is the weights before dropout.
+    """Masked softmax, from scores (..., T, S) to weights (..., T, S). By default each query's weights sum to 1, and a masked
+    score becomes -inf, so its weight is exactly 0; every query sees a key. A forward hook on this module records attention: its
+    output is the weights before dropout.
 
-    softmax: the axis to normalise over. Axes other than `keys` are deliberate mistakes, for ablations. Along these axes the
-    mask may hide all scores, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: the
-    value of masked scores; None means -inf. A finite value below the minimum of the scores' dtype is raised to that minimum.
-    """
+    softmax: the axis to normalise over. Axes other than `keys` are deliberate mistakes, for ablations: the mask may hide all
+    scores along them, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: the value of
+    masked scores, at least the minimum of their dtype; None means -inf."""
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
         super().__init__()
@@ -130,9 +124,8 @@ class AttentionWeights(nn.Module):
         return scores.masked_fill(~mask, finite).softmax(dim=self.axis).masked_fill(~mask, 0.0)
 
     def reachable(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns a mask (..., T, S) of the keys that each query can reach: the keys that `mask` allows, or all keys
-        if `mask_value` is so high that a masked key receives some weight next to a key with score 0. A reachable key may still
-        have weight 0, if the softmax underflows. Used to record attention."""
+        """Returns a mask (..., T, S) of the keys that each query can reach: those that `mask` allows, or all if `mask_value` is
+        so high that a masked key receives some weight next to a key with score 0."""
         everything = torch.ones_like(scores, dtype=torch.bool)
         takes_effect = self.softmax != "keys" or math.exp(self.mask_value) < torch.finfo(scores.dtype).tiny
         return everything if mask is None or not takes_effect else everything & mask
@@ -140,7 +133,7 @@ class AttentionWeights(nn.Module):
 
 def angles(start: int, length: int, width: int, like: Tensor) -> Tensor:
     """Returns position * 10,000^(-2 i / width), (length, width / 2), for positions start .. start + length - 1 (Vaswani et al.
-    2017, section 3.5), on the device of `like`. Types narrower than float32 would round positions and angles too much."""
+    2017, section 3.5), in at least float32, since narrower types would round angles too much."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     position = torch.arange(start, start + length, device=like.device, dtype=dtype)
     even = torch.arange(0, width, 2, device=like.device, dtype=dtype)
@@ -148,9 +141,9 @@ def angles(start: int, length: int, width: int, like: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, start: int) -> Tensor:
-    """Returns x (..., T, K) with vectors rotated by their positions, start .. start + T - 1. Components i and i + K / 2 are the
-    coordinates of a point that is rotated by the i-th of `angles` (Su et al. 2021, section 3.2.2). Positions thus affect a dot
-    product only through their difference. If K is odd, the last component does not change."""
+    """Returns x (..., T, K) with vectors rotated by their positions, start .. start + T - 1, which thus affect a dot product
+    only through their difference. Components i and i + K / 2 are the coordinates of a point that is rotated by the i-th of
+    `angles` (Su et al. 2021, section 3.2.2). If K is odd, the last component does not change."""
     half = x.size(-1) // 2
     angle = angles(start, x.size(-2), 2 * half, like=x)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)  # (T, K / 2)
@@ -160,17 +153,13 @@ def rotate(x: Tensor, start: int) -> Tensor:
 
 class MultiHeadAttention(nn.Module):
     """Attention with H heads of width K, by default with scaled dot products (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
-
-    settings.d_k: K, the width of a head; None means D / H. score, scale: how queries and keys are compared; `additive` ignores
-    `scale`. projections: which of W_q, W_k and W_v are learned; the others are the identity. softmax, mask_value: see
-    AttentionWeights. rotary: whether to `rotate` queries and keys, which must then come from the same sentence, as in
-    self-attention.
-    """
+    `projections` names those of W_q, W_k and W_v that are learned; the others are the identity. rotary: whether to `rotate`
+    queries and keys, which must then come from the same sentence."""
 
     def __init__(self, settings: TransformerSettings, rotary: bool = False) -> None:
         super().__init__()
         d_model, n_heads = settings.d_model, settings.n_heads
-        self.n_heads, self.rotary = n_heads, rotary
+        self.settings, self.n_heads, self.rotary = settings, n_heads, rotary
         self.d_k = width = d_model // n_heads if settings.d_k is None else settings.d_k  # K
         self.query, self.key, self.value = (  # W_q, W_k, W_v
             nn.Linear(d_model, n_heads * width) if name in settings.projections else nn.Identity()
@@ -213,8 +202,8 @@ class MultiHeadAttention(nn.Module):
 
 
 class RecurrentAttention(nn.Module):
-    """Single-head attention for a recurrent decoder. The values are the source itself, and the keys are computed once per
-    sentence. Scores are unscaled dot products unless a subclass overrides `compare`."""
+    """Single-head attention for a recurrent decoder. The values are the source itself. Scores are unscaled dot products unless
+    a subclass overrides `compare`."""
 
     key: Callable[[Tensor], Tensor]  # source (B, S, M) -> keys (B, S, Q), or (B, S, A) in AdditiveAttention
 
@@ -223,7 +212,6 @@ class RecurrentAttention(nn.Module):
         self.weights = AttentionWeights(softmax)
 
     def project(self, source: Tensor) -> KV:
-        """Returns the keys of source (B, S, M), and the source itself as the values."""
         return KV(self.key(source), source)
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
@@ -231,18 +219,16 @@ class RecurrentAttention(nn.Module):
         return self.weights(self.compare(query, kv.key), mask) @ kv.value
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
-        """Returns the scores (B, T, S) of query (B, T, Q) with each key."""
         return dot_product_scores(query, key, 1.0)
 
 
 class AdditiveAttention(RecurrentAttention):
-    """Additive attention, e_ij = v^T tanh(W q_i + U k_j) (Bahdanau et al. 2015, sections 3.1 and A.1.2). Queries and keys may
-    have different widths, unlike in a dot product."""
+    """Additive attention, e_ij = v^T tanh(W q_i + U k_j) (Bahdanau et al. 2015, sections 3.1 and A.1.2)."""
 
     def __init__(self, query_size: int, source_size: int, d_attention: int, softmax: SoftmaxOver) -> None:
         super().__init__(softmax)
         self.query = nn.Linear(query_size, d_attention, bias=False)  # W_a of the paper
-        self.key: nn.Linear = nn.Linear(source_size, d_attention, bias=False)  # U_a of the paper
+        self.key = nn.Linear(source_size, d_attention, bias=False)  # U_a of the paper
         self.score = nn.Linear(d_attention, 1, bias=False)  # v_a of the paper
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:

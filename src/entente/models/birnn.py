@@ -29,12 +29,11 @@ BiRNNState = State[Recurrent, KV]  # `memory` has keys (B, S, A) or (B, S, D), a
 
 
 class BiRNN(Seq2Seq):
-    """Recurrent encoder-decoder. tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source. With
-    `none`, every decoder step receives the encoder's last state in each direction (Cho et al. 2014). readout: how t_i is
-    computed. `maxout` is as published. `residual` is W (s_i + P c_i), which adds the state to the projected context. `context`
-    is W P c_i, which does not depend on the token just read. mask_padding: whether attention ignores padding; the encoder
-    always does. softmax: see AttentionWeights. Outside beam search, each step has one query, so normalising over `queries`
-    makes all weights 1."""
+    """Recurrent encoder-decoder. tied: see Press & Wolf 2017. score: with `none`, every decoder step receives the encoder's
+    last state in each direction (Cho et al. 2014). readout: `maxout` is as published, `residual` is W (s_i + P c_i), and
+    `context` is W P c_i, which does not depend on the token just read. mask_padding: whether attention ignores padding; the
+    encoder always does. softmax: outside beam search, each step has one query, so normalising over `queries` makes all weights
+    1."""
 
     def __init__(self, sizes: Sizes, settings: BiRNNSettings) -> None:
         super().__init__()
@@ -99,7 +98,7 @@ class BiRNN(Seq2Seq):
 
     def write(self, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
         """Runs the decoder on embedded (B, T, E). Returns the states s_i (B, T, D), the contexts c_i (B, T, M) and the final
-        recurrent state. The beams of a sentence share one row of the source and attend to it as separate queries."""
+        recurrent state. The beams of a sentence attend to its source as separate queries."""
         memory, mask = state.source
         recurrent, hiddens, contexts = state.written, [], []
         for y in embedded.unbind(1):  # (B, E)

@@ -11,12 +11,11 @@ FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
 
 def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
-    """Fills each parameter from its own generator, seeded by the SHA-256 of the seed and the parameter's name, so that
-    removing a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio
-    2010), recurrent matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two
-    biases of an LSTM's forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep gains of 1 and biases of 0, and the
-    factors of cosine scores are 1. A tied matrix has several names; it is seeded by the first, its name as an embedding.
-    With small embeddings, a tied output's initial predictions are nearly uniform, and the initial loss is close to ln V."""
+    """Fills each parameter from its own generator, seeded by the SHA-256 of the seed and the parameter's name, so that removing
+    a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent
+    matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two biases of an LSTM's
+    forget gate sum to 1 (Jozefowicz et al. 2015). Norms are left as they are. A tied matrix is seeded by its first name, as an
+    embedding: with small embeddings, the initial predictions are nearly uniform."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]

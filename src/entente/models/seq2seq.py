@@ -1,8 +1,6 @@
-"""The interface of a translation model: `encode`, `decode` and an output projection. Search and loss depend only on
-this interface, not on a particular model. Attention recording also uses hooks on AttentionWeights modules.
-
-Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state returned by the
-previous call. Both give the same results if the mask is causal, masked scores are -inf and each softmax is over the keys.
+"""The interface of a translation model: `encode`, `decode` and an output projection. Training calls `decode` on all target
+tokens at once, search on one token at a time, with the state returned by the previous call. Both give the same results if the
+mask is causal, masked scores are -inf and each softmax is over the keys.
 
 Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N non-padding target tokens.
 """
@@ -20,8 +18,6 @@ Memory = TypeVar("Memory")
 
 
 class Sizes(NamedTuple):
-    """What a model's constructor needs besides its settings, and only the run knows."""
-
     src_vocab: int
     tgt_vocab: int
     shared_vocab: bool  # whether source and target share one vocabulary
@@ -30,16 +26,16 @@ class Sizes(NamedTuple):
 
 
 class Source(NamedTuple, Generic[Memory]):
-    """The keys and values that the decoder attends to, computed from the encoder's output, and the source mask."""
+    """The keys and values that the decoder attends to, and the source mask."""
 
     memory: Memory
     mask: Tensor
 
 
 class State(NamedTuple, Generic[Written, Memory]):
-    """The decoder's state between two calls of `decode`. Each call returns a new state and does not modify the old one. Callers
-    treat both parts as opaque tuples of tensors with rows in dim 0. Each row of `source` belongs to the same number of
-    consecutive rows of `written`, such as the beams of a sentence."""
+    """The decoder's state, passed into and returned by `decode`. Callers treat both parts as opaque tuples of tensors with rows
+    in dim 0. Each row of `source` belongs to the same number of consecutive rows of `written`, such as the beams of a
+    sentence."""
 
     written: Written  # computed by `decode` from the target tokens read so far: one row per hypothesis
     source: Source[Memory]  # computed from the source only: one row per sentence
@@ -61,13 +57,12 @@ class Seq2Seq(nn.Module):
         raise NotImplementedError("subclasses implement encode")
 
     def decode(self, tgt: Tensor, state: State[Any, Any]) -> tuple[Tensor, State[Any, Any]]:
-        """Reads token ids tgt (B, T), T >= 1. Returns hidden (B, T, D), with one vector per token, and the state after these
-        tokens. B is the number of rows of `state.written`."""
+        """Reads token ids tgt (B, T), T >= 1. Returns hidden (B, T, D) and the state after these tokens. B is the number of
+        rows of `state.written`."""
         raise NotImplementedError("subclasses implement decode")
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        """Returns hidden (B, T, D) for tgt (B, T) by teacher forcing: each position sees src and the target tokens up to
-        its own, and predicts the next token. The caller shifts the target and removes padding."""
+        """Returns hidden (B, T, D) for tgt (B, T) by teacher forcing. The caller shifts the target and removes padding."""
         return self.decode(tgt, self.encode(src))[0]
 
     def loss(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
@@ -78,8 +73,8 @@ class Seq2Seq(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual connection x + dropout(sublayer(x)) (Vaswani et al. 2017, sections 3.1 and 5.4). With `keep=False`, the
-    result is dropout(sublayer(x))."""
+    """Residual connection x + dropout(sublayer(x)) (Vaswani et al. 2017, sections 3.1 and 5.4), without the `x +` if not
+    `keep`."""
 
     def __init__(self, keep: bool, dropout: float) -> None:
         super().__init__()
@@ -92,7 +87,6 @@ class Residual(nn.Module):
 
 
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
-    """Returns a mask of the same shape as ids (B, S), True at real tokens."""
     return ids != pad_id
 
 
@@ -102,8 +96,8 @@ def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
 
 
 def select(state: Any, rows: Tensor) -> Any:
-    """Selects rows of a model's state, or of part of it. rows: a 1-D tensor of indices, which may reorder, repeat or drop rows.
-    Pass a whole state only while each sentence has one hypothesis: otherwise `written` has more rows than `source`."""
+    """Selects rows of a model's state, or of part of it. rows: a 1-D tensor of indices, which may reorder, repeat or drop
+    rows."""
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     parts = [select(part, rows) for part in state]

@@ -10,10 +10,9 @@
     norm ──> memory                                norm ──> hidden, which `output` projects
 
 Each side shows one of its `n_layers` blocks and the final norm; each + is a residual connection. In self-attention, query, key
-and value are projections of the same input. In cross-attention, the query is a projection of the decoder's y; key and value
-are projections of the encoder's output ("memory"). The cache contains the keys and values of the target tokens read so far,
-one pair per decoder block. The source mask hides padding. The causal mask hides all later tokens from each target token.
-Because padding is on the right, the causal mask also hides it from real tokens, so the target needs no other mask.
+and value are projections of the same input. In cross-attention, the query is a projection of the decoder's y; key and value are
+projections of the encoder's output ("memory"). The source mask hides padding, and the causal mask all later target tokens.
+Padding is on the right, so the causal mask also hides it from real tokens, and the target needs no other mask.
 
 Shapes: B batch, S source length, T target length, P number of earlier target tokens, H heads, D model width, K key width of a
 head, V vocabulary.
@@ -38,7 +37,7 @@ LEARNED_POSITIONS = 512  # number of learned positions; all later positions shar
 
 
 def norm_before(norm: Norm, d_model: int) -> nn.Module:
-    """Returns the norm to apply before each sublayer and after the last block. For `post` and `none`, it is the identity."""
+    """Returns the norm before each sublayer and after the last block, for `post` and `none` the identity."""
     if norm == "pre":
         return nn.LayerNorm(d_model)
     return nn.RMSNorm(d_model, eps=NORM_EPSILON) if norm == "rms" else nn.Identity()
@@ -46,7 +45,7 @@ def norm_before(norm: Norm, d_model: int) -> nn.Module:
 
 class SwiGLU(nn.Module):
     """Returns (..., F), the first half of x (..., 2 F) times the SiLU of the second half (Shazeer 2020, equation 6). One linear
-    layer computes both halves. Muon treats its weight as one matrix, as published recipes do."""
+    layer computes both halves, so Muon treats its weight as one matrix, as published recipes do."""
 
     def forward(self, x: Tensor) -> Tensor:
         linear, gate = x.chunk(2, dim=-1)
@@ -76,11 +75,10 @@ class Block(nn.Module):
             self.cross_attention = MultiHeadAttention(settings)
 
     def last_layers(self) -> list[Any]:
-        """Returns the last linear layer of each sublayer."""
         return [self.ff[-1] if name == "ff" else getattr(self, f"{name}_attention").out for name in self.present]
 
     def sublayer(self, name: Sublayer, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """Applies sublayer f to x (B, T, D). If the block lacks this sublayer, returns x and does not call f."""
+        """Applies sublayer f to x (B, T, D), or returns x if the block lacks this sublayer."""
         if name not in self.present:
             return x
         return self.after[name](self.residual[name](x, f(self.before[name](x))))
@@ -92,7 +90,6 @@ class EncoderBlock(Block):
     names = ("self", "ff")
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns the block's output (B, S, D) for x (B, S, D), with mask (B, 1, 1, S)."""
         x = self.sublayer("self", x, lambda h: self.self_attention(h, self.self_attention.project(h), mask))
         return self.sublayer("ff", x, lambda h: self.ff(h))
 
@@ -103,8 +100,7 @@ class DecoderBlock(Block):
     names = ("self", "cross", "ff")
 
     def project(self, memory: Tensor) -> KV:
-        """Returns the keys and values (B, H, S, K) of memory (B, S, D). Without cross-attention, returns empty tensors
-        (B, 0, D), so that `select` still has B rows to index."""
+        """Returns the keys and values (B, H, S, K) of memory (B, S, D); without cross-attention, empty tensors with B rows."""
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
@@ -126,8 +122,7 @@ TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
-    """Returns the sines and cosines (length, D) of the angles of positions start .. start + length - 1, in the dtype of `like`
-    (section 3.5)."""
+    """Returns the sines and cosines (length, D) of the angles of positions start .. start + length - 1 (section 3.5)."""
     angle = angles(start, length, d_model, like)  # (length, D / 2)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)  # drops a cosine if D is odd
 
@@ -135,10 +130,10 @@ def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
 class Transformer(Seq2Seq):
     """Encoder-decoder Transformer. In `residual` and `sublayers`, `self` means encoder and decoder self-attention. norm: `pre`
     is before each sublayer (Xiong et al. 2020), `post` after each residual connection (Vaswani et al. 2017), and `rms` is
-    RMSNorm before each sublayer (Zhang & Sennrich 2019). activation: ReLU (Vaswani et al. 2017, section 3.3), or SwiGLU
-    (Shazeer 2020). zero_init: at first, sublayers return 0 and pre-norm blocks are the identity (Goyal et al. 2017, section
-    5.1). tied: see Press & Wolf 2017. positions: `sinusoidal` and `learned` are added to the embeddings (Vaswani et al. 2017,
-    section 3.5); `rotary` rotates the queries and keys of self-attention (Su et al. 2021)."""
+    RMSNorm before each sublayer (Zhang & Sennrich 2019). zero_init: at first, sublayers return 0 and pre-norm blocks are the
+    identity (Goyal et al. 2017, section 5.1). tied: see Press & Wolf 2017. positions: `sinusoidal` and `learned` are added to
+    the embeddings (Vaswani et al. 2017, section 3.5); `rotary` rotates the queries and keys of self-attention (Su et al.
+    2021)."""
 
     def __init__(self, sizes: Sizes, settings: TransformerSettings) -> None:
         super().__init__()

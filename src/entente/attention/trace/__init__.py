@@ -2,8 +2,7 @@
 
 The inputs and outputs of modules and operations are captured in one teacher-forced pass. A template (transformer.j2, birnn.j2)
 shows these tensors in tables, with explanations in prose. The result is Markdown: "# TITLE" starts a trace, and
-"## TITLE: FORMULA" starts a step. This module numbers the steps and joins the lines of each paragraph, so templates may break
-lines anywhere.
+"## TITLE: FORMULA" a step.
 
 Shapes: B sentences, T queries, S keys, H heads (a BiRNN has no head dimension). Transformer: D model width, K width of one
 head (d_k), HK width of all heads together. BiRNN: Q width of the decoder's state, M width of the encoder's output, A width of
@@ -35,7 +34,7 @@ from entente.settings import BiRNNSettings, ModelSettings, TransformerSettings
 
 DECIMALS = 3
 LONGEST = 40  # maximum number of rows in a table, and of columns that stand for tokens
-WIDEST = 80  # maximum width of a table on a terminal, in characters
+WIDEST = 80  # maximum width of prose on a terminal, in characters
 GAP = "  "  # between the columns of a table on a terminal
 SMALL = 8  # parameters with a larger dimension are not shown, and longer dot products are not written out
 PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # (stack, sublayer)
@@ -54,8 +53,7 @@ class Labels(NamedTuple):
 
 
 def decimals(value: float) -> str:
-    """Formats a number with DECIMALS decimal places, or in scientific notation if its magnitude is at least 1e6. An exact 0 and
-    booleans have no decimal places."""
+    """Formats a number with DECIMALS decimal places, from 1e6 in scientific notation. An exact 0 and booleans have none."""
     if value == 0 or value is True:
         return str(int(value))
     if 1e6 <= abs(value) < math.inf:
@@ -72,11 +70,9 @@ def table(
     hidden: Tensor | None = None,
     sums: bool = False,
 ) -> str:
-    """Returns a title followed by a 2-D tensor as a Markdown table, which is split into several if it would be too wide.
-
-    rows, columns: labels, in Markdown. If `columns` is None, columns are numbered, and at most `limit` of them are shown.
-    hidden: mask of the numbers to put in parentheses. sums: whether to add row and column sums, which include all entries.
-    """
+    """Returns a title followed by a 2-D tensor as a Markdown table. rows, columns: labels, in Markdown. If `columns` is None,
+    columns are numbered, and at most `limit` of them are shown. hidden: mask of the numbers to put in parentheses. sums:
+    whether to add row and column sums, which include all entries."""
     height, width = tensor.shape
     high, wide = min(LONGEST, height), min(LONGEST if columns else limit or width, width)
     title += f", the first {high} of {height} rows" if high < height else ""
@@ -91,41 +87,27 @@ def table(
         lines = [[*line, total] for line, total in zip(lines, totals, strict=True)]
         if height > 1:
             lines.append(["sum", *map(decimals, tensor[:, :wide].sum(0).tolist()), ""])
-    labels, *numbers = (_align(column, left=i == 0) for i, column in enumerate(zip(*lines, strict=True)))
-    for n in range(1, len(numbers) + 1):  # finds the smallest number of tables that fit, with nearly equal numbers of columns
-        size = math.ceil(len(numbers) / n)
-        pieces = [numbers[i : i + size] for i in range(0, len(numbers), size)]
-        if max(sum(len(GAP) + _width(column[0]) for column in piece) for piece in pieces) <= WIDEST - _width(labels[0]):
-            break
-    grids = [list(zip(labels, *piece, strict=True)) for piece in pieces]
-    return "\n\n".join([title, *(escape.table(grid[0], grid[1:], left=1) for grid in grids)])
+    head, *body = zip(*(_align(column, left=i == 0) for i, column in enumerate(zip(*lines, strict=True))), strict=True)
+    return f"{title}\n\n{escape.table(head, body, left=1)}"
 
 
 def _align(column: Sequence[str], left: bool) -> list[str]:
-    width = max(map(_width, column))
-    spaces = (" " * (width - _width(cell)) for cell in column)
+    widths = [cell_len(html.unescape(cell)) for cell in column]
+    spaces = (" " * (max(widths) - width) for width in widths)
     return [cell + space if left else space + cell for cell, space in zip(column, spaces, strict=True)]
-
-
-def _width(cell: str) -> int:
-    return cell_len(html.unescape(cell))
 
 
 @dataclass
 class View:
-    """The recorded tensors of one attention layer, and the methods that templates call to show them.
+    """The recorded tensors of one attention layer, and the methods that templates call to show them."""
 
-    calls: the calls of the attention (at `path`) and of the modules around it, by path. queries, keys: labels, one list per
-    sentence. head, step: counted from 0; a recurrent decoder calls its attention once per step. columns: see `trace`.
-    """
-
-    calls: Mapping[str, Sequence[Call]]
-    path: str
-    queries: Sequence[list[str]]
+    calls: Mapping[str, Sequence[Call]]  # of the attention and of the modules around it, by path
+    path: str  # of the attention
+    queries: Sequence[list[str]]  # labels, one list per sentence
     keys: Sequence[list[str]]
-    head: int
+    head: int  # counted from 0, as is the step
     step: int
-    columns: int | None
+    columns: int | None  # see `trace`
 
     def __post_init__(self) -> None:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
@@ -137,14 +119,12 @@ class View:
         self.shown = range(1) if self.mask is not None and self.mask.dim() == 2 else self.all
 
     def call(self, part: str = "") -> Call:
-        """Returns the call of the attention, or of its submodule `part`, at the chosen step. If it was called
-        only once, that call is returned for every step."""
+        """Returns the call of the attention, or of its submodule `part`, at the step, or its only call."""
         calls = self.calls[f"{self.path}.{part}" if part else self.path]
         return calls[self.step if len(calls) > 1 else 0]
 
     def operation(self, name: str, part: str = "", which: int = 0) -> Operation:
-        """Returns the call at index `which` among those of the torch operation `name` in the attention or its submodule `part`.
-        Raises RuntimeError if the operation was not called."""
+        """Returns one of the calls of a torch operation in the attention or its submodule `part`."""
         calls = [operation for operation in self.call(part).operations if operation.name == name]
         if not calls:
             raise RuntimeError(f"{name} was not called in {self.path}.{part}, so the trace does not describe this module")
@@ -164,9 +144,8 @@ class View:
         masked: bool = False,
         sums: bool = False,
     ) -> str:
-        """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K". Unless `rows` is given,
-        rows are labelled with the queries for T and with the keys for S. Columns are labelled with the keys for S, and are
-        numbered otherwise. masked: whether to put masked entries in parentheses."""
+        """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K"; T is labelled with the
+        queries, S with the keys. masked: whether to put masked entries in parentheses."""
         *outer, row, column = letters.split()
         sizes = zip(letters.split(), tensor.shape, strict=True)
         shape = ", ".join(letter if letter == "1" else f"{letter} {size}" for letter, size in sizes)
@@ -184,8 +163,7 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a table of a matrix, with the bias (if any) as its last row, or "" if a dimension exceeds SMALL. label:
-        labels the only row of the matrix; if it is empty, rows are numbered."""
+        """Returns a table of a matrix, with the bias (if any) as its last row, or "" if a dimension exceeds SMALL."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -216,9 +194,8 @@ def trace(
 ) -> str:
     """Returns a trace of one attention layer as Markdown. src (B, S), tgt (B, T): token ids of the source and of the decoder's
     input, padded on the right. kind: None means the attention to the source. layer, head, step: counted from 1; None means 1.
-    columns: the maximum number of columns to show in tables whose columns are not tokens; None means all. Training modes,
-    gradients and the random state do not change. Raises InputError if the model lacks the chosen attention, layer, head or
-    step, and RuntimeError if a module or operation was not called."""
+    columns: the maximum number of columns to show in tables whose columns are not tokens; None means all. Raises InputError if
+    the model lacks the chosen attention, and RuntimeError if a module or operation was not called."""
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
     if isinstance(model, Transformer):
@@ -260,9 +237,8 @@ def trace(
 
 
 def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
-    """Returns traces of an untrained model on two sentences. The model is small enough to follow by hand: its width is 4, and
-    its parameters are random with one decimal. If `kind` is None, all kinds are traced, and prose that several traces share
-    appears only in the first. choice: layer, head, step and columns of `trace`."""
+    """Returns traces of an untrained model of width 4 on two sentences. If `kind` is None, all kinds are traced, and prose that
+    several traces share appears only in the first. choice: layer, head, step and columns of `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
@@ -290,13 +266,13 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
 
 
 def show(text: str, console: Console) -> None:
-    """Prints a trace without its Markdown syntax. Table columns stay aligned, but borders are omitted."""
+    """Prints a trace without its Markdown syntax and the borders of tables."""
     for line in text.splitlines():
-        if line.startswith("| --- |"):
-            continue
         style = "bold" if line.startswith("#") else "cyan" if line.startswith("By hand: ") else ""
-        line = line[2:-2].replace(" | ", GAP) if line.startswith("|") else re.sub("^#+ ", "", line)
-        console.print(Text(html.unescape(line), style), width=min(console.width, WIDEST))
+        if not line.startswith("|"):
+            console.print(Text(html.unescape(re.sub("^#+ ", "", line)), style), width=min(console.width, WIDEST))
+        elif not line.startswith("| --- |"):
+            console.print(Text(html.unescape(line[2:-2].replace(" | ", GAP))))
 
 
 ENVIRONMENT = Environment(
