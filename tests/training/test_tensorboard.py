@@ -22,14 +22,15 @@ from torch.utils.tensorboard import SummaryWriter
 
 from browser import executable, new_page
 from entente.attention.record import CROSS, DECODER, ENCODER
-from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
-from entente.decoding.search import Search
-from entente.models import Transformer
+from entente.checkpoint import sizes_of
+from entente.data.tokenizer import Tokenizer, Vocabulary
+from entente.models.build import build
+from entente.settings import RunSettings, SearchSettings, TransformerSettings
 from entente.training.train import train
-from entente.training.translator import Optim, Translator
+from entente.training.translator import Translator
 from entente.training.views import attention_figures
 from numerics import enlarge
-from tiny import SMALL, configuration, write_corpus
+from tiny import SMALL, run_settings, write_corpus
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 IMAGES = 13  # more than the 10 images per tag that TensorBoard keeps by default
@@ -46,7 +47,7 @@ VIEWS = {
 # Maps each view that shows runs to the CSS selector of its headings and the text of the last heading.
 HEADINGS = {
     "timeseries": (".group-title", "why"),
-    "hparams": ("tf-hparams-table-view .table-header", "test BLEU"),
+    "hparams": ("tf-hparams-table-view .table-header", "when finished/test bleu"),
     "custom_scalars": ("tf-card-heading [itemprop=name]", "target tokens per second"),
 }
 ABLATIONS = ("baseline", "no_residual")
@@ -148,9 +149,11 @@ class Drawn(NamedTuple):
 def drawn(tmp_path: Path) -> dict[str, Drawn]:
     """Writes a model's attention maps for two sentences to an event file, and returns the maps by tag."""
     vocabulary = Vocabulary(Tokenizer.train(FRENCH * 3, 330), Tokenizer.train(ENGLISH * 3, 330), joint=False)
-    model = Transformer(len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7, 12, 2, 2, 20)
+    sizes = TransformerSettings(d_model=12, n_heads=2, n_layers=2, d_ff=20)
+    settings = RunSettings(name="a", model=sizes, search=SearchSettings(length_factor=0.2, length_offset=6))
+    model = build(settings.model, sizes_of(vocabulary, seed=7))
     enlarge(model)
-    module = Translator(model, vocabulary, Optim(), Search(length_factor=0.2, length_offset=6), 1)
+    module = Translator(model, vocabulary, settings, {})
     maps: dict[str, Drawn] = {}
     with SummaryWriter(str(tmp_path / "logs" / "run")) as writer:
         for tag, figure in attention_figures(module, [("garçon", FRENCH[0]), ("l'été & Noël", FRENCH[1])]):
@@ -163,22 +166,22 @@ def drawn(tmp_path: Path) -> dict[str, Drawn]:
     return maps
 
 
-def check_view(browser: Page, view: str, drawn: dict[str, Drawn], screenshot: Path) -> None:
+def check_view(browser: Page, view: str, maps: dict[str, Drawn], screenshot: Path) -> None:
     """Checks that a view shows every map at full size, with legible tokens and the pixels that were written."""
-    card, title, toggle = VIEWS[view]
-    wait_until(lambda: browser.locator(card).count() >= len(drawn), "a card for each map")
-    cards = browser.locator(card).all()
-    names = [one.locator(title).first for one in cards]
+    selector, title, toggle = VIEWS[view]
+    wait_until(lambda: browser.locator(selector).count() >= len(maps), "a card for each map")
+    cards = browser.locator(selector).all()
+    names = [card.locator(title).first for card in cards]
     titles = [name.inner_text() if view == "images" else name.get_attribute("title") or "" for name in names]
-    assert sorted(titles) == sorted(drawn)
-    for one in cards:  # a card loads its image when it is scrolled into view
-        one.scroll_into_view_if_needed()
+    assert sorted(titles) == sorted(maps)
+    for card in cards:  # a card loads its image when it is scrolled into view
+        card.scroll_into_view_if_needed()
         wait_until(
-            lambda one=one: one.locator("img").count() and one.locator("img").first.evaluate("e => e.naturalWidth"), "image"
+            lambda card=card: card.locator("img").count() and card.locator("img").first.evaluate("e => e.naturalWidth"), "image"
         )
-    for one, name in zip(cards, titles, strict=True):
-        map, image = drawn[name], one.locator("img").first
-        one.locator(toggle).first.click()
+    for card, name in zip(cards, titles, strict=True):
+        map, image = maps[name], card.locator("img").first
+        card.locator(toggle).first.click()
         wait_until(lambda image=image: image.evaluate("e => e.getBoundingClientRect().width >= e.naturalWidth"), "full size")
         picture = Picture.of(image)
         assert picture.natural == map.size == map.pixels.shape[1::-1]
@@ -190,8 +193,8 @@ def check_view(browser: Page, view: str, drawn: dict[str, Drawn], screenshot: Pa
         if view == "images":
             assert (width, height) == map.size
         with Image.open(screenshot) as screen:
-            seen = np.asarray(screen.convert("RGB"))[y : y + height, x : x + width].astype(int)
-        assert abs(seen - map.pixels[top : top + height, left : left + width]).max() <= 2
+            pixels = np.asarray(screen.convert("RGB"))[y : y + height, x : x + width].astype(int)
+        assert abs(pixels - map.pixels[top : top + height, left : left + width]).max() <= 2
     print("Screenshot:", screenshot)
 
 
@@ -213,22 +216,22 @@ def two_runs(tmp_path: Path) -> set[str]:
     """Trains a baseline and an ablation as `make train` does, but with small models, and returns the names of the runs."""
     small = [*write_corpus(tmp_path), f"output_dir={tmp_path}/outputs", *SMALL["transformer"], "trainer.accelerator=cpu"]
     small += ["trainer.max_steps=4", "trainer.log_every=1", "search.length_factor=0.5", "views.attention=false"]
-    return {train(configuration("train", [*small, f"ablation={name}"])).name for name in ABLATIONS}
+    return {train(run_settings([*small, f"ablation={name}"])).name for name in ABLATIONS}
 
 
 def test_a_browser_compares_two_ordinary_runs(two_runs: set[str], tmp_path: Path) -> None:
     with new_page() as (browser, problems), tensorboard(tmp_path / "outputs") as address:
         wait_until(lambda: set(fetch(f"{address}data/runs")) >= two_runs, "both runs")
         assert set(fetch(f"{address}data/runs")) == two_runs == {f"{name}-transformer-files-seed1" for name in ABLATIONS}
-        seen = {}
+        columns = {}
         for view, (titles, last) in HEADINGS.items():
             browser.goto("about:blank")
             browser.goto(f"{address}#{view}")
             browser.locator(titles).filter(has_text=last).wait_for()
-            seen[view] = [text.strip() for text in browser.locator(titles).all_text_contents()]
-        assert seen["timeseries"] == ["Pinned", "train", "valid", "weights", "when finished", "why"]
-        assert seen["hparams"][2:] == ["model.name", "optim.lr", "seed", "trainer.max_steps", "variant", "test BLEU"]
-        assert seen["custom_scalars"] == ["training loss", "validation BLEU", "target tokens per second"]
+            columns[view] = [text.strip() for text in browser.locator(titles).all_text_contents()]
+        assert columns["timeseries"] == ["Pinned", "train", "valid", "weights", "when finished", "why"]
+        assert {"model.name", "optim.lr", "seed", "variant", "when finished/test bleu"} <= {*columns["hparams"]}
+        assert columns["custom_scalars"] == ["training loss", "validation BLEU", "target tokens per second"]
         assert problems == []
 
 
