@@ -24,7 +24,7 @@ FEW_DEPENDENCIES = {
     "commands.settings": ({"settings"}, {"pydantic"}),
     "models": ({"settings"}, {"torch"}),
     "fast": ({"models", "settings"}, {"torch"}),
-    "entente_grammar": (set(), {"entente_grammar", "annotated_types", "rich", "sacrebleu"}),
+    "entente_grammar": (set(), {"entente_grammar", "rich", "sacrebleu"}),
 }
 MAX_LINES = 350  # in a module
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}

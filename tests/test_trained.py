@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import entente
-from entente import checkpoint, distributed, evaluation
+from entente import distributed, evaluation
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS
@@ -116,13 +116,6 @@ def test_bad_arguments_are_refused(model: entente.TrainedModel, tmp_path: Path) 
         model.score(SOURCE, "cat " * 9000)
     with pytest.raises(InputError, match="beam"):
         model.translate(SOURCE, beam=0)
-
-
-def test_a_run_that_many_devices_trained_is_evaluated_on_one(run: Path, tmp_path: Path) -> None:
-    content = checkpoint.read(run / "checkpoints" / "best.ckpt")
-    content[checkpoint.ENTRY]["config"]["trainer"] |= {"accelerator": "gpu", "devices": 97, "num_nodes": 3, "strategy": "fsdp"}
-    checkpoint.write(content, tmp_path / "many.ckpt")
-    assert entente.load(tmp_path / "many.ckpt", "cpu").settings.trainer.devices == 97
 
 
 def test_importing_the_package_does_not_import_torch() -> None:

@@ -90,8 +90,11 @@ def write(content: Mapping[str, Any], path: Path) -> None:
     try:
         with open_atomic(path) as file:
             torch.save(content, file)
-    except (OSError, RuntimeError) as error:  # torch turns an error of the disk into a RuntimeError
-        raise InputError(f"{path}: the checkpoint cannot be written ({reason(error.__context__ or error)})") from error
+    except (OSError, RuntimeError) as error:
+        cause: BaseException = error
+        while cause.__context__ and not isinstance(cause, OSError):  # torch turns an error of the disk into a RuntimeError
+            cause = cause.__context__
+        raise InputError(f"{path}: the checkpoint cannot be written ({reason(cause)})") from error
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import torch
 from datasets import Dataset
 
 from conftest import ENGLISH, FRENCH
-from entente.attention import numbers as numbers_module
 from entente.attention.alignment import (
     Alignments,
     Head,
@@ -30,10 +29,8 @@ from entente.attention.alignment import (
 from entente.attention.diagnose import diagnose
 from entente.attention.numbers import (
     CORRELATIONS,
-    Numbers,
     by_head,
     correlations,
-    mean_correlations,
     measure,
     measure_split,
     occlusion,
@@ -282,11 +279,6 @@ def test_the_diagnosis_has_the_entropy_of_the_numbers(name: str, changes: dict[s
                 assert entropy == pytest.approx(float(heads.mean()), abs=1e-5) and entropy < 1 + 1e-6
 
 
-def test_a_head_is_near_uniform_from_95_percent_on() -> None:
-    values = torch.tensor([[0.95, 0.949], [1.0, 0.2]])
-    assert Numbers(*[values] * 4).near_uniform() == 0.5
-
-
 def test_the_best_head_is_chosen_on_this_split_or_given_from_another(vocabulary: Vocabulary) -> None:
     model, of_gold = model_of("transformer", vocabulary), pairs(vocabulary, gold=True)
     split = measure_split(model, vocabulary, of_gold, 0, None)
@@ -374,7 +366,7 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
     assert [(row["layer"], row["head"]) for row in single] == [(1, 1), (2, 1)]
 
 
-def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary) -> None:
     model, of = model_of("birnn", vocabulary), pairs(vocabulary)
     [report] = measure_split(model, vocabulary, of, 2, None).report["occlusion"]
     assert report["layer"] == report["head"] == 1
@@ -387,7 +379,3 @@ def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary,
         total += float(correlations(weights, change)[1]) * len(target.labels)
         words += len(target.labels)
     assert report["spearman"] == pytest.approx(total / words, abs=1e-5)
-    monkeypatch.setattr(numbers_module, "correlations", lambda attention, change: torch.full((1, 1, 3), next(values)))
-    words, values = [len(word_spans(text)) for text in ENGLISH], iter([1.0, math.nan, 4.0])
-    [row] = mean_correlations(model, vocabulary, of)  # leaves out the sentence without a value
-    assert row["spearman"] == pytest.approx((words[0] + 4 * words[2]) / (words[0] + words[2]))

@@ -43,13 +43,7 @@ def test_leaving_words_out_needs_a_translation(folder: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [
-        ("Élève-t-il l'œuf ?", "eleve-t-il-l-uf-"),
-        ("今天", ""),
-        ("../x", "x-"),
-        ("a " * 99, "a-" * 10),
-        ("x" * 5000, "x" * 93 + "-"),
-    ],
+    [("Élève l'œuf ?", "eleve-l-uf-"), ("今天", ""), ("../x", "x-"), ("a " * 99, "a-" * 10), ("x" * 5000, "x" * 93 + "-")],
 )
 def test_a_folder_is_named_by_its_sentence(source: str, words: str) -> None:
     name = _folder_name(source, source)

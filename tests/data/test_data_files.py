@@ -142,9 +142,7 @@ def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) 
         (Columns(("fr", "en"), ("French", 1)), "English\tFrench\na\tb", [("b", "a")]),
         (Columns(("fr", "en"), (None, 1)), "English\tfr\na\tb", [("b", "a")]),
         (SWAPPED, "a\tb\tc", [("b", "a")]),
-        (SWAPPED, "en\tfr\na\tb", [("b", "a")]),
-        (SWAPPED, "tgt\tsrc\na\tb", [("b", "a")]),
-        (SWAPPED, "fr\ten\na\tb", [("en", "fr"), ("b", "a")]),  # not a heading, since fr is not in column 2
+        (SWAPPED, "en\tfr\na\tb", [("fr", "en"), ("b", "a")]),  # not a heading, since both columns are numbers
         (Columns(("fr", "en"), (3, 1)), "a\tb\tc\td", [("c", "a")]),
     ],
 )
@@ -159,7 +157,7 @@ def test_keys_and_columns_by_name(read: Callable[..., list[Pair]]) -> None:
     assert read("x.jsonl", '{"translation": {"English": "b", "French": "a"}}', chosen) == [("a", "b")]
     assert read("x.jsonl", '{"src": "a", "tgt": "b", "translation": {"fr": "c", "en": "d"}}') == [("c", "d")]
     assert read("x.jsonl", GOOD * 2, SWAPPED) == [("b", "a")] * 2
-    with pytest.raises(InputError, match=r"x\.jsonl: no column 3; there are only 2$"):
+    with pytest.raises(InputError, match=r"x\.jsonl, row 1: no en text in column 3 of 2$"):
         read("x.jsonl", GOOD, Columns(("fr", "en"), (1, 3)))
     table = pa.table({"English": ["b"], "n": [1], "French": ["a"]})
     for columns in (chosen, Columns(("fr", "en"), (3, 1))):
@@ -181,13 +179,12 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
     [
         ("x.tsv", "", BY_NUMBER, ": the file is empty$"),
         ("x.tsv", "fr\tb\n", BY_NAME, ": no column is named en or tgt; "),
-        ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), (1, 3)), ": no column 3; there are only 2$"),
+        ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), (1, 3)), ", row 1: no en text in column 3 of 2$"),
         ("x.tsv", b"a\tb\nc\t\xe9", BY_NUMBER, ", line 2: not UTF-8 text; "),
         ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: not valid CSV \("),
         ("x.csv", gzip.compress(b"a,b\n", mtime=0)[:-3], BY_NUMBER, ": damaged or truncated gzip file"),
         ("x.json", "[\n" + GOOD + "]", BY_NAME, ", line 1: not a JSON object; each line must be an object"),
-        ("x.jsonl", GOOD + "[" * 99_999, BY_NAME, ", line 2: not a JSON object; "),
-        ("x.jsonl", GOOD + "{}", BY_NAME, ", line 2: not a JSON object; "),
+        ("x.jsonl", GOOD + "[3]", BY_NAME, ", line 2: not a JSON object; "),
         ("x.jsonl", GOOD + '\n{"fr": "a"}', BY_NAME, ", row 3: no en text in column 2 of 2$"),
         ("x.jsonl", GOOD + '{"fr": "a", "en": null}', BY_NAME, ", row 2: no en text in column 2 of 2$"),
         ("x.jsonl", GOOD + '{"fr": "\\ud83d", "en": "b"}', BY_NAME, ", row 2: no fr text in column 1 of 2$"),

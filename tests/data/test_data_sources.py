@@ -89,7 +89,7 @@ def test_multi30k_is_downloaded_from_an_address_once(repository: Path, address: 
 
 
 def test_what_multi30k_lacks_is_an_error(repository: Path, address: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^data\.root=\S+: there is no train\.fr\.gz in it or its subfolder data/task1/raw$"):
+    with pytest.raises(InputError, match=r"/train\.fr\.gz: no such file$"):
         multi30k(tmp_path)
     with pytest.raises(InputError, match=r"train\.cs\.gz: no such file$"):
         multi30k(repository, "en", "cs")
@@ -97,7 +97,7 @@ def test_what_multi30k_lacks_is_an_error(repository: Path, address: str, tmp_pat
     for root, reason in {f"{address}/gone": "404", unreachable: "127.0.0.1:9", "http://[": "cannot be fetched"}.items():
         with pytest.raises(InputError) as error:
             multi30k(root)
-        assert str(error.value).startswith(f"data.root={root}: there is no train.fr.gz in it or its subfolder ")
+        assert str(error.value).startswith(f"{root}/data/task1/raw/train.fr.gz: cannot be fetched ")
         assert reason in str(error.value) and "\n" not in str(error.value)
     with pytest.raises(InputError, match=r"http://\S+/test_2018_flickr\.fr\.gz: cannot be fetched \(.*404"):
         multi30k(address, tests=("test_2018_flickr",))
@@ -124,14 +124,12 @@ def opus_books(path: object, subset: str | None = "en-fr", cache_dir: Path | Non
 def test_a_data_set_in_the_format_of_the_hub_is_split(books: Callable[..., Path], tmp_path: Path) -> None:
     file = books("books/en-fr/train-00000-of-00002.parquet", 0, 61)
     books("books/en-fr/train-00001-of-00002.parquet", 61, 101)
-    books("books/de-en/train-00000-of-00001.parquet", 0, 3)
-    corpus = opus_books(tmp_path / "books")
+    corpus = opus_books(file.parent)
     assert {name: len(corpus.split(name)) for name in ("train", "valid", "test")} == {"train": 83, "valid": 11, "test": 7}
     assert corpus.read == {"train": 101}
     assert all(pair["src"] == f"La page {pair['tgt'].removeprefix('Page ')}" for pair in corpus.valid)
-    assert opus_books(file.parent, None).valid[:] == corpus.valid[:]
     assert opus_books(file).read == {"train": 61}
-    back = opus_books(tmp_path / "books", src="en", tgt="fr")
+    back = opus_books(file.parent, src="en", tgt="fr")
     assert (back.valid["src"][:], back.valid["tgt"][:]) == (corpus.valid["tgt"][:], corpus.valid["src"][:])
 
 
@@ -144,7 +142,7 @@ def test_an_unreadable_data_set_is_an_error(
     with pytest.raises(InputError, match=r"there is no Parquet file in "):
         opus_books(tmp_path)
     file = books("x.parquet", 0, 23)
-    with pytest.raises(InputError, match=r"x\.parquet: no column is named de or src$"):
+    with pytest.raises(InputError, match=r"x\.parquet: no column is named de or src; "):
         opus_books(file, src="de")
     with pytest.raises(InputError, match="of 23 pairs, none is left for train"):
         opus_books(file, split={"valid": 20, "test": 3, "seed": 1})

@@ -112,16 +112,6 @@ def test_a_vocabulary_too_small_names_the_smallest_that_works(type: str) -> None
         Tokenizer.train(FRENCH, vocab_size=smallest - 1, type=type)
 
 
-def test_bytes_that_are_not_a_tokenizer_of_this_package_are_refused() -> None:
-    with pytest.raises(InputError, match="damaged"):
-        Tokenizer(b"not a model")
-    with pytest.raises(InputError, match="damaged"):
-        Tokenizer(b"")
-    other = TOKENIZERS["bpe"].model.replace(b"<pad>", b"<bad>")
-    with pytest.raises(InputError, match="not trained by this program"):
-        Tokenizer(other)
-
-
 @pytest.mark.parametrize("joint", [True, False])
 def test_a_vocabulary_survives_a_safe_checkpoint(tmp_path: Path, joint: bool) -> None:
     vocabulary = trained(joint)

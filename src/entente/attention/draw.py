@@ -85,11 +85,12 @@ def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure
     above = len(lines) + 2.5  # space for the title and the names of the kinds
     figure, ax = _canvas((columns + 0.5) * HEAD_CELL[0], (above + rows + 0.4) * HEAD_CELL[1])
     cells = np.full((rows, columns), np.nan)
-    _write(ax, 0.3, 0.3 - above, "\n".join(lines), 10, va="top")
+    ax.text(0.3, 0.3 - above, "\n".join(lines), size=10, family=FONT, va="top")
     for (j, (kind, of_kind)), (i, aspect) in product(enumerate(values.items()), enumerate(aspects)):
         left, top = j * wide + 1, i * high + 1
         if i == 0:
-            _write(ax, left, -0.3, textwrap.fill(kind, 20, break_on_hyphens=False), 9, weight="bold")
+            name = textwrap.fill(kind, 20, break_on_hyphens=False)
+            ax.text(left, -0.3, name, size=9, family=FONT, weight="bold")
         if aspect not in of_kind:
             continue
         _write(ax, left, top - 0.3, ASPECTS.get(aspect, aspect), 9)
@@ -142,7 +143,7 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
     ]
     start = -above - 0.1 - len(lines) * large * LINE
     figure.set_size_inches(width, bottom - start)
-    figure.suptitle(_readable("\n".join(lines)), x=0.01, y=0.99, ha="left", size=large, family=FONT)
+    figure.suptitle("\n".join(_readable(line) for line in lines), x=0.01, y=0.99, ha="left", size=large, family=FONT)
     ax.set(xlim=(0, width), ylim=(bottom, start), aspect="auto")
     return figure
 
@@ -167,4 +168,4 @@ def _write(ax: Axes, x: float, y: float, text: str, size: float, **options: Any)
 
 def _readable(text: str) -> str:
     """Replaces characters that the font lacks with a box, and escapes dollar signs, which would start a formula."""
-    return "".join(c if c == "\n" or ord(c) in GLYPHS else "□" for c in text).replace("$", r"\$")
+    return "".join(c if ord(c) in GLYPHS else "□" for c in text).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Reads corpora, i.e. sentence pairs for training, validation and testing, from the texts that entente.data.sources finds.
+"""Finds the texts of each kind of corpus, and reads them as sentence pairs for training, validation and testing.
 
 A corpus that has been read is stored in SPLIT.arrow and corpus.json, so that the next run only opens these files."""
 
@@ -6,33 +6,37 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import compress
+from functools import cache, partial
+from importlib.util import find_spec
+from itertools import chain, compress
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
+import datasets
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, DownloadConfig, DownloadManager
 from datasets.table import MemoryMappedTable
 
 from entente.console import Task
 from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
+from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair, Pairs, hold_out, match_key
-from entente.data.sources import READERS, Sources
-from entente.errors import InputError
-from entente.files import readable, write_text
-from entente.settings import DataSettings, SplitSettings
+from entente.errors import InputError, reason
+from entente.files import path_of, readable, write_text
+from entente.settings import DataSettings, FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
 from entente.validation import flat
 
 log = logging.getLogger("entente")
 
 VERSION = 2  # of the stored corpora; raise it whenever the same settings and files would give other pairs
 SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text
+MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
+URL = ("http://", "https://")
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,122 @@ class Corpus:
         run resumes, since its validation scores are compared with earlier ones. Test sets may: they are scored at the end."""
         text = self.train._fingerprint + self.valid._fingerprint  # digests of their text (see _open)
         return hashlib.sha256(text.encode() + (b"" if self.weights is None else self.weights.tobytes())).hexdigest()
+
+
+class Source(NamedTuple):
+    """A text. where: names it in messages. pairs: can be iterated over only once."""
+
+    where: str
+    pairs: Iterable[Pair]
+    files: Sequence[Path] = ()  # those that determine the pairs, together with the settings
+    weight: int = 1  # how many times an epoch contains each pair
+    gold: Iterable[Gold] = ()  # the word alignments of all pairs, if they are known
+
+
+Sources = dict[str, list[Source]]  # the texts of each split; only train can have several, of which all but the first are extra
+
+
+def grammar(settings: GrammarSettings) -> Sources:
+    """Returns pairs of the built-in French-English grammar, with gold alignments of all splits but train."""
+    package = Path(str(find_spec("entente_grammar").origin)).parent  # type: ignore[union-attr]
+    rules = sorted((*package.glob("*.py"), *package.glob("words/*.tsv")))
+
+    @cache
+    def derive() -> dict[str, Any]:
+        from entente_grammar import splits  # imported here, since it builds the lexicon
+
+        return splits(settings.seed, settings.train, settings.valid, settings.test)
+
+    def pairs(split: str) -> Iterator[Pair]:
+        for pair in derive()[split]:
+            yield clean(pair.text(settings.src)), clean(pair.text(settings.tgt))
+
+    def gold(split: str) -> Iterator[Gold]:
+        for pair in derive()[split]:
+            links = Gold(pair.spans("fr"), pair.spans("en"), pair.sure, pair.possible)
+            yield links if settings.src == "fr" else links.swap_sides()
+
+    return {
+        split: [Source(f"data=grammar, {split}", pairs(split), rules, gold=() if split == "train" else gold(split))]
+        for split in ("train", "valid", "test", "test_long", "test_compositional")
+    }
+
+
+def files(settings: FilesSettings) -> Sources:
+    """Finds the user's files. Each set is two parallel files or one file of pairs. `test` may map names to sets."""
+    if not settings.train:
+        raise InputError("data.train is not set: give it as data.train=FILE")
+    usual = Columns((settings.src, settings.tgt), (settings.columns.src, settings.columns.tgt))
+
+    def source(text: TwoFiles | str, columns: Columns = usual, weight: int = settings.weight) -> Source:
+        names = [text] if isinstance(text, str) else [text.src, text.tgt]
+        paths = [path_of(settings.root or "") / path_of(name) for name in names]
+        pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], columns)
+        return Source(" and ".join(map(str, paths)), pairs, paths, weight)
+
+    tests: dict[str, Any] = {**settings.test} if isinstance(settings.test, dict) else {"test": settings.test}
+    if src := tests.pop("src", None):
+        tests = {"test": TwoFiles(src=src, tgt=tests.pop("tgt")), **tests}
+    texts: dict[str, Any] = {"train": settings.train, "valid": settings.valid, **tests}
+    sources = {name: [source(text)] for name, text in texts.items() if text}
+    for extra in (settings.extra or {}).values():
+        if isinstance(extra, str):
+            sources["train"].append(source(extra, weight=1))
+        else:
+            text = extra.file or TwoFiles(src=str(extra.src), tgt=str(extra.tgt))
+            columns = Columns(usual.languages, (extra.columns.src, extra.columns.tgt)) if extra.columns else usual
+            sources["train"].append(source(text, columns, extra.weight))
+    return sources
+
+
+def multi30k(settings: Multi30kSettings) -> Sources:
+    """Finds Multi30k in a copy of the public repository multi30k/dataset, or in its folder data/task1/raw. Downloads are kept
+    in the cache of `datasets`."""
+    folder = settings.root.rstrip("/")
+    is_raw = folder.endswith(MULTI30K) if folder.startswith(URL) else not path_of(f"{folder}/{MULTI30K}").is_dir()
+    folder = folder if is_raw else f"{folder}/{MULTI30K}"
+    sources = {}
+    for name, stem in {"train": "train", "valid": "val", **{test: test for test in settings.tests}}.items():
+        src, tgt = (_fetch(f"{folder}/{stem}.{language}.gz") for language in (settings.src, settings.tgt))
+        sources[name] = [Source(f"{folder}/{stem}", read_parallel(src, tgt), [src, tgt])]
+    return sources
+
+
+def opus_books(settings: OpusBooksSettings) -> Sources:
+    """Finds a translation data set that has only a training split. `path` is a name on the Hugging Face hub, a Parquet file, or
+    a folder of Parquet files."""
+    path, columns = path_of(settings.path), Columns((settings.src, settings.tgt))
+    if not path.exists():
+        return {"train": [Source(settings.path, _read_hub(settings.path, settings.subset, columns))]}
+    parts = [path] if path.is_file() else sorted(path.glob("*.parquet"))
+    if not parts:
+        raise InputError(f"data.path={settings.path}: there is no Parquet file in this folder")
+    return {"train": [Source(settings.path, chain.from_iterable(read_pairs(part, columns) for part in parts), parts)]}
+
+
+READERS: dict[str, Callable[[Any], Sources]] = {read.__name__: read for read in (grammar, files, multi30k, opus_books)}
+
+
+def _fetch(address: str) -> Path:
+    """Returns the local path of a file. If `address` is a URL, the file is downloaded first, or taken from the cache."""
+    if not address.startswith(URL):
+        return path_of(address)
+    # Published files do not change. use_etag would ask the server for changes; without it, a second run needs no network.
+    config = DownloadConfig(use_etag=False, disable_tqdm=True)
+    try:
+        return Path(DownloadManager(download_config=config).download(address))
+    except Exception as error:  # the network, the server and the HTTP client raise errors of many types
+        raise InputError(f"{address}: cannot be fetched ({reason(error.__cause__ or error)})") from None
+
+
+def _read_hub(path: str, subset: str | None, columns: Columns) -> Iterator[Pair]:
+    datasets.disable_progress_bars()
+    try:
+        items = datasets.load_dataset(path, subset, split="train")
+    except Exception as error:  # the network, the hub and the loader raise errors of many types
+        message = f"data.path={path} data.subset={subset}: neither a local path nor available from the hub"
+        raise InputError(f"{message} ({reason(error)})") from None
+    yield from pairs_of(path, rows_of(items), columns)
 
 
 def read_corpus(settings: DataSettings, cache_dir: Path | None = None) -> Corpus:
@@ -99,17 +219,15 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     """Stores the corpus. Long and uneven pairs are dropped from train only, since a score covers all sentences of its split.
     Without a validation set, pairs of the first text are held out, and extra pairs that contain a held-out sentence dropped."""
     texts = [Pairs(text.pairs, scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
-    parts = {
-        name: Pairs(text.pairs, folder / f"{name}.arrow", text.where) for name, (text, *_) in sources.items() if name != "train"
-    }
+    others = {name: text for name, (text, *_) in sources.items() if name != "train"}
+    parts = {name: Pairs(text.pairs, folder / f"{name}.arrow", text.where) for name, text in others.items()}
     read, dropped = Counter[str](), Counter[str]()
     for name, part in [*(("train", text) for text in texts), *parts.items()]:
         read[name] += part.read
         dropped[f"{name}: empty"] += part.read - len(part)
     masks, held_out = [np.ones(len(text), bool) for text in texts], set[str]()  # masks of the pairs that are not held out
     if "valid" not in parts:
-        split: Any = getattr(settings, "split", None)  # all kinds of corpora without a validation set have it
-        rows = _held_out_rows(texts[0], split, with_test="test" not in parts)
+        rows = _held_out_rows(texts[0], settings, with_test="test" not in parts)
         masks[0] = rows.pop("train")
         for name, mask in rows.items():
             parts[name] = Pairs(compress(texts[0], mask), folder / f"{name}.arrow", texts[0].where)
@@ -143,13 +261,14 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
         "dropped": +dropped,
         "weights": [text.weight for text in sources["train"]],
         "sizes": sizes,
-        "gold": {name: [[*map(list, links)] for links in text.gold] for name, (text, *_) in sources.items() if text.gold},
+        "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in others.items() if text.gold},
     }
     write_text(folder / "corpus.json", json.dumps(content))
 
 
-def _held_out_rows(pairs: Pairs, split: SplitSettings, with_test: bool) -> dict[str, np.ndarray]:
+def _held_out_rows(pairs: Pairs, settings: Any, with_test: bool) -> dict[str, np.ndarray]:
     """Returns a mask of the pairs to train on, of those held out for valid and, if `with_test`, of those for test."""
+    split = settings.split  # all kinds of corpora without a validation set have it
     shares = {"valid": split.valid, **({"test": split.test} if with_test and split.test else {})}
     n = len(pairs)
     sizes = {part: max(1, round(share * n)) if isinstance(share, float) else share for part, share in shares.items()}

@@ -172,7 +172,7 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
             raise InputError(f"{run.path}: another process is training this run; wait for it or stop it") from None
         except (Stopped, Interrupted) as stop:
             raise Interrupted(f"{stop}; {advice}") from None
-        except (OSError, MemoryError) as error:
+        except OSError as error:
             raise InputError(f"{run.path}: {reason(error)}; {advice}") from error
 
 

@@ -4,9 +4,7 @@ The inputs and outputs of modules and operations are captured in one teacher-for
 shows these tensors in tables, with explanations in prose. The result is Markdown: "# TITLE" starts a trace, and
 "## TITLE: FORMULA" a step.
 
-Shapes: B sentences, T queries, S keys, H heads (a BiRNN has no head dimension). Transformer: D model width, K width of one
-head (d_k), HK width of all heads together. BiRNN: Q width of the decoder's state, M width of the encoder's output, A width of
-the additive score.
+Shapes: B sentences, T queries, S keys, H heads (a BiRNN has no head dimension), K width of one head.
 """
 
 import html
@@ -176,8 +174,7 @@ def operand(value: float) -> str:
     return re.sub("^(-.*)", r"(\1)", decimals(value))  # puts a negative number in parentheses
 
 
-def products(left: Tensor, right: Tensor) -> str:
-    """Returns the dot product of two vectors, written out as a sum of products."""
+def products(left: Tensor, right: Tensor) -> str:  # a dot product, written out
     return " + ".join(f"{operand(a)}·{operand(b)}" for a, b in zip(left.tolist(), right.tolist(), strict=True))
 
 
