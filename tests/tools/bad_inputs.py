@@ -15,12 +15,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from entente import cli
@@ -29,7 +28,6 @@ from entente.console import exit_codes
 from tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "scripts"))
 BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
 # These settings end training after two steps, in case a mistake goes unnoticed and training starts.
@@ -147,30 +145,18 @@ def remove(name: str) -> Action:
     return lambda: Path(name).unlink()
 
 
-def parquet(name: str, **columns: list[Any]) -> Action:
-    return lambda: pq.write_table(pa.table(columns), name)
-
-
 def replace(name: str, old: str, new: str) -> Action:
     return lambda: Path(name).write_text(Path(name).read_text().replace(old, new))
 
 
-def edit_checkpoint(place: str, value: object = None) -> Action:
-    """Returns an action that sets the checkpoint entry at `place`, a path such as a/b/c, or removes it if `value` is None.
-
-    The action also updates the checksum.
-    """
+def edit_checkpoint(place: str, value: object) -> Action:
+    """Returns an action that sets the checkpoint entry at `place`, a path such as a/b/c."""
 
     def act() -> None:
-        whole = read(Path(BEST))
-        *path, last = place.split("/")
-        part = whole
-        for step in path:
-            part = part[step]
-        part.pop(last)
-        if value is not None:
-            part[last] = value
-        write(whole, Path(BEST))
+        *parents, last = place.split("/")
+        stored = read(Path(BEST))
+        reduce(lambda node, name: node[name], parents, stored)[last] = value
+        write(stored, Path(BEST))
 
     return act
 
@@ -200,8 +186,6 @@ FILES_NAMED = (
 NO_HOME = "no such user; write out the path, or use ~/ for your own home folder"
 ALIGNED = "each line must be the translation of the same line in the other file"
 WHOLE = "a whole number of at least"
-SEED = f"{WHOLE} 0 and less than 4294967296"
-APART = "pairs that share a sentence stay together"
 NO_PAIR = r"no sentence pair is left after dropping empty, over-long and uneven ones"
 NOT_TEXT = "not UTF-8 text; convert it to UTF-8 first"
 HELP = "no such setting; --help lists the settings"
@@ -232,12 +216,6 @@ CASES = [
         cut("train.fr", 0.9, gzip.compress),
     ),
     Case("files without text", "train FILES", rf"valid\.fr and valid\.en: {NO_PAIR}", both("valid", "\n \n", "a\nb\n")),
-    Case(
-        "a corpus of one line",
-        f"train data=files {TRAIN} {QUICK}",
-        r"data\.split\.valid=0\.05 .+: of 1 pair, none is left for train; .+",
-        both("train", "un\n", "one\n"),
-    ),
     Case("10,000 words in training", "train FILES", rf"train\.fr and train\.en: {NO_PAIR}", both("train", WORDS, WORDS)),
     Case("10,000 words in validation", "train FILES", f"valid, src, 'chat .*': {TOO_LONG}", both("valid", WORDS, "a")),
     *(
@@ -270,28 +248,10 @@ CASES = [
         put("x.tsv", "un\tone\ndeux two\n"),
     ),
     Case(
-        "an unclosed quote",
-        "train PAIRS data.train=x.csv",
-        r"x\.csv, line 3: not valid CSV .+",
-        put("x.csv", 'fr,en\nun,one\n"deux,two\n'),
-    ),
-    Case(
         "JSON lines that are not JSON",
         "train PAIRS data.train=x.jsonl",
         r"x\.jsonl, line 2: not a JSON object; each line must be an object with both sides of a pair",
         put("x.jsonl", '{"fr": "un", "en": "one"}\nfr: deux\n'),
-    ),
-    Case(
-        "Parquet with a column of numbers",
-        "train PAIRS data.train=x.parquet",
-        r"x\.parquet, row 1: no en text in column 2 of 2",
-        parquet("x.parquet", fr=["un"], en=[1]),
-    ),
-    Case(
-        "truncated Parquet",
-        "train PAIRS data.train=x.parquet",
-        r"x\.parquet: not a Parquet file, or a damaged one .+",
-        (parquet("x.parquet", fr=["un"], en=["one"]), cut("x.parquet", 0.9)),
     ),
     Case(
         "an unknown file format",
@@ -315,29 +275,11 @@ CASES = [
         r"search\.n_best=3 and search\.beam=1: n_best must be between 1 and beam",
         real=True,
     ),
-    Case(
-        "several wrong types",
-        "train seed=x overfit=1 trainer.max_steps=1.5 checkpoint.every=null views.translations=yes search.beam=two "
-        "data.batch.max_tokens=[] data.tokenizer.joint=0 model.tied=0 model.residual=self",
-        rf"""seed=x: give {SEED}
-overfit=1: give true or false
-trainer\.max_steps=1\.5: give {WHOLE} 1
-checkpoint\.every=null: give {WHOLE} 1
-search\.beam=two: give a whole number from 1 to 1000
-views\.translations=yes: give {WHOLE} 0
-model\.residual=self: give a list of self, cross, ff
-model\.tied=0: give true or false
-data\.tokenizer\.joint=0: give true or false
-data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
-    ),
     Case("a mistyped option", "train model=trasnformer", "model=trasnformer: choose one of .+; did you mean transformer\\?"),
     Case(
         "a mistyped model and settings of that model",
         "train model=birn model.d_hidden=3 model.d_hiden=4 seeed=1",
         "model=birn: choose one of birnn, .+; did you mean birnn\\?\nseeed=1: no such setting; did you mean seed\\?",
-    ),
-    Case(
-        "an option for a section that has none", "train optim=cosine", r"optim=cosine: give settings, each as optim\.KEY=VALUE"
     ),
     Case("a mistyped section", "train modle.d_model=3", r"modle\.d_model=3: no such setting; did you mean model\.d_model\?"),
     Case("a key of another section", "train lr=1", r"lr=1: no such setting; did you mean optim\.lr\?"),
@@ -354,10 +296,7 @@ sed=1: no such setting; did you mean seed\?""",
     Case("an unknown verb", "trian model=birnn", "trian: choose one of train, .+; did you mean train\\?", real=True),
     Case("several values without -m", "train seed=1,2", "Ambiguous value for argument 'seed=1,2' .+ add --multirun .+"),
     Case("a reference to no setting", r"train 'name=${modle.name}'", r"Interpolation key 'modle\.name' not found .+"),
-    Case("an unknown experiment", "train experiment=xyz", "experiment=xyz: choose one of ablation_baseline, .+"),
     Case("a removed key", "train ~name", "name is not set: give it as name=VALUE"),
-    Case("a seed beyond 32 bits", "train seed=4294967296", f"seed=4294967296: give {SEED}"),
-    Case("a learning rate that is not a number", "train optim.lr=.nan", r"optim\.lr='\.nan': give a number greater than 0"),
     Case("an unknown accelerator", "train trainer.accelerator=gpus", r"trainer\.accelerator=gpus .+ Lightning refuses .+"),
     Case("an unknown strategy", "train trainer.strategy=dpp", r".+ trainer\.strategy=dpp: Lightning refuses .+"),
     Case("an unknown precision", "train FILES trainer.precision=13", r".+ trainer\.precision=13: Lightning refuses .+"),
@@ -369,11 +308,6 @@ sed=1: no such setting; did you mean seed\?""",
     ),
     Case("equal languages", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target are the same language"),
     Case("a source file without a target file", "train data=files data.train.src=x", r"data\.train\.tgt is not set: .+"),
-    Case(
-        "needs one vocabulary",
-        "train data.batch.both_directions=2 data.tokenizer.joint=false",
-        ".+ needs data.tokenizer.joint=true",
-    ),
     Case("a language that is a path", "train FILES data.src=../fr", rf"data\.src=\.\./fr: {NAME}"),
     Case("a test set whose name is a path", "train FILES +data.test={a/b:x.tsv}", rf"data\.test\.a/b=x\.tsv: {NAME}"),
     Case("an extra text without target", "train FILES +data.extra.x.src=train.fr", "data.extra.x: give either .+"),
@@ -402,11 +336,6 @@ sed=1: no such setting; did you mean seed\?""",
         "train FILES data.batch.max_tokens=2",
         r"data\.batch\.max_tokens=2: every training pair is longer; .+",
     ),
-    Case(
-        "too large a split",
-        f"train data=files {TRAIN} data.split.valid=500 {QUICK}",
-        r".+: of 211 pairs, none is left for train; .+",
-    ),
     Case("a split of 150%", "train FILES data.split.valid=1.5", r"data\.split\.valid=1\.5: give .+ or a number .+ less than 1"),
     # Runs.
     Case("a file as output_dir", "train FILES output_dir=in.txt", r".+in\.txt.+; give another output_dir"),
@@ -421,12 +350,6 @@ sed=1: no such setting; did you mean seed\?""",
         "train resume=run",
         r"run/config\.yaml, line 1: not valid YAML .+",
         put("run/config.yaml", "a: ["),
-    ),
-    Case(
-        "an empty config.yaml",
-        "train resume=run",
-        r"resume=run: .+ is not the configuration of a run",
-        put("run/config.yaml", ""),
     ),
     Case(
         "a config.yaml with a wrong value",
@@ -446,12 +369,6 @@ sed=1: no such setting; did you mean seed\?""",
     Case("a checkpoint that is text", "TRANSLATE checkpoint=in.txt", rf"in\.txt: {NO_CHECKPOINT}"),
     Case("a truncated checkpoint", "TRANSLATE", rf"{BEST}: {NO_CHECKPOINT}", cut(BEST, 0.5)),
     Case(
-        "a checkpoint from another program",
-        "evaluate checkpoint=foreign.ckpt",
-        rf"foreign\.ckpt: {NO_CHECKPOINT}",
-        lambda: torch.save({"state_dict": {}}, "foreign.ckpt"),
-    ),
-    Case(
         "a checkpoint of another format",
         "TRANSLATE",
         rf"{BEST}: its format is 1, not 3; .+",
@@ -463,12 +380,6 @@ sed=1: no such setting; did you mean seed\?""",
         rf"evil\.ckpt: {NO_CHECKPOINT}",
         write_malicious_checkpoint,
         real=True,
-    ),
-    Case(
-        "weights of another model",
-        "TRANSLATE",
-        rf"{BEST}: its weights do not fit .+",
-        edit_checkpoint(f"{ENTRY}/config/model/d_ff", 47),
     ),
     Case(
         "a checkpoint with an unknown setting",
@@ -504,7 +415,6 @@ sed=1: no such setting; did you mean seed\?""",
     Case("unequal files to score", "OWN", rf"my\.fr has more lines .+: {ALIGNED}", both("my", "un\ndeux\n", "one\n")),
     Case("files to score without any pair", "OWN", rf"my\.fr and my\.en: {NO_PAIR}", both("my", "un\n\n", "\ntwo\n")),
     Case("10,000 words to score", "OWN", rf"my\.fr, line 3: {TOO_LONG}", both("my", f"un\n\n{WORDS}\n", "one\n\n3\n")),
-    Case("a file as folder", "OWN output=in.txt", r"output=in\.txt: cannot be written .+", both("my", "un\n", "one\n")),
     Case("a setting of another command", "evaluate checkpoint=run model=birnn", f"model=birnn: {HELP}"),
     Case(
         "an unknown accelerator to score on", "OWN accelerator=gpus", "accelerator=gpus: choose one of .+; did you mean gpu\\?"
@@ -513,12 +423,6 @@ sed=1: no such setting; did you mean seed\?""",
     Case("a missing text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: no such file"),
     Case("an empty file to translate", "TRANSLATE", r"in\.txt: the file is empty", put("in.txt", "")),
     Case("10,000 words to translate", "TRANSLATE", rf"in\.txt, line 3: {TOO_LONG}", put("in.txt", f"un\n\n{WORDS}\nquatre\n")),
-    Case(
-        "10,000 words on standard input",
-        "translate checkpoint=run output=out.txt",
-        f"standard input, line 2: {TOO_LONG}",
-        stdin=f"un\n{WORDS}\n".encode(),
-    ),
     Case(
         "Latin-1 text on standard input",
         "translate checkpoint=run output=in.txt",
@@ -546,22 +450,7 @@ sed=1: no such setting; did you mean seed\?""",
     Case("an attention map of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
     Case("a layer that does not exist", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
     Case("an unknown picture format", "attention checkpoint=run output=map.txt", r"output=map\.txt: not a picture format; .+"),
-    Case(
-        "a picture in no folder",
-        "attention checkpoint=run output=maps/map.png",
-        r"output=maps/map\.png: there is no folder maps; .+",
-    ),
-    Case(
-        "occlusion in the encoder",
-        "attention checkpoint=run occlusion=true kind=encoder",
-        "kind=encoder: occlusion=true needs .+",
-    ),
     Case("a kind that the model lacks", "attention checkpoint=run kind=alignment", "kind=alignment: this model has .+"),
-    Case(
-        "a pair that does not exist",
-        "attention checkpoint=run trust_data=true pair=valid/0",
-        "pair=valid/0: give SPLIT/NUMBER, .+",
-    ),
     *(
         Case(what, "OWN attention=true alignments=links.txt", line, (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), links))
         for what, line, links in (
@@ -633,11 +522,6 @@ sed=1: no such setting; did you mean seed\?""",
         r"data\.max_words=0: .+" "\n" "output=3: give text or null" "\n" rf"optim\.lr=1: {HELP}",
     ),
     Case("data from a missing file", "data data=files data.train=pairs.tsv output=lists", r"pairs\.tsv: no such file"),
-    Case(
-        "data written below a file",
-        f"data data=files {TRAIN} {VALID} output=in.txt/lists",
-        r"output=in\.txt/lists: cannot be written .+",
-    ),
     Case(
         "a negative number of sentences of no split",
         "corpus n=-1 split=tset",
