@@ -130,10 +130,8 @@ def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) 
         (BY_NAME, "src\ttgt\tfr\ten\na\tb\tc\td", [("c", "d")]),  # fr and en take precedence over src and tgt
         (Columns(("fr", "en"), ("French", "English")), "English\tby\tFrench\na\tx\tb", [("b", "a")]),
         (Columns(("fr", "en"), ("French", 1)), "English\tFrench\na\tb", [("b", "a")]),
-        (Columns(("fr", "en"), (None, 1)), "English\tfr\na\tb", [("b", "a")]),
         (SWAPPED, "a\tb\tc", [("b", "a")]),
         (SWAPPED, "en\tfr\na\tb", [("fr", "en"), ("b", "a")]),  # not a heading, since both columns are numbers
-        (Columns(("fr", "en"), (3, 1)), "a\tb\tc\td", [("c", "a")]),
     ],
 )
 def test_headings_are_recognised(read: Callable[..., list[Pair]], columns: Columns, text: str, expected: list[Pair]) -> None:
@@ -170,21 +168,16 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.tsv", "", BY_NUMBER, ": the file is empty$"),
         ("x.tsv", "fr\tb\n", BY_NAME, ": no column is named en or tgt; "),
         ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), (1, 3)), ", row 1: no en text in column 3 of 2$"),
-        ("x.tsv", b"a\tb\nc\t\xe9", BY_NUMBER, ", line 2: not UTF-8 text; "),
         ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: not valid CSV \("),
-        ("x.csv", gzip.compress(b"a,b\n", mtime=0)[:-3], BY_NUMBER, ": damaged or truncated gzip file"),
         ("x.json", "[\n" + GOOD + "]", BY_NAME, ", line 1: not a JSON object; each line must be an object"),
         ("x.jsonl", GOOD + "[3]", BY_NAME, ", line 2: not a JSON object; "),
         ("x.jsonl", GOOD + '\n{"fr": "a"}', BY_NAME, ", row 3: no en text in column 2 of 2$"),
         ("x.jsonl", GOOD + '{"fr": "a", "en": null}', BY_NAME, ", row 2: no en text in column 2 of 2$"),
         ("x.jsonl", GOOD + '{"fr": "\\ud83d", "en": "b"}', BY_NAME, ", row 2: no fr text in column 1 of 2$"),
-        ("x.jsonl", f'{{"translation": {GOOD[:-1]}}}\n{{"translation": 3}}', BY_NAME, ", row 2: no fr text in column 1 of 2$"),
         ("x.parquet", b"", BY_NAME, ": not a Parquet file, or a damaged one .* 0 bytes"),
-        ("x.parquet", b"PAR1, or so it says; PAR1", BY_NAME, ": not a Parquet file, or a damaged one "),
         ("x.parquet", parquet(pa.table({"fr": ["a", "b"], "en": ["c", None]})), BY_NAME, ", row 2: no en text in column 2 "),
         ("x.parquet", parquet(pa.table({"fr": INVALID, "en": ["c"]})), BY_NAME, ": not a Parquet file, .*utf-8"),
         ("x.fr", "a\n", BY_NAME, r": unknown format; a file of pairs ends in \.tsv, .*; two parallel files are given as "),
-        ("x.parquet.zip", "a\n", BY_NAME, r": unknown format; "),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_an_error_with_its_place(

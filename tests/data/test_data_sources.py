@@ -87,11 +87,8 @@ def test_what_multi30k_lacks_is_an_error(repository: Path, address: str, tmp_pat
     with pytest.raises(InputError, match=r"train\.cs\.gz: no such file$"):
         multi30k(repository, "en", "cs")
     unreachable = "http://127.0.0.1:9"  # the port of the discard service, on which nothing listens
-    for root, reason in {f"{address}/gone": "404", unreachable: "127.0.0.1:9", "http://[": "cannot be fetched"}.items():
-        with pytest.raises(InputError) as error:
-            multi30k(root)
-        assert str(error.value).startswith(f"{root}/data/task1/raw/train.fr.gz: cannot be fetched ")
-        assert reason in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(InputError, match=r"^http://127\.0\.0\.1:9/data/task1/raw/train\.fr\.gz: cannot be fetched \(.+\)$"):
+        multi30k(unreachable)
     with pytest.raises(InputError, match=r"http://\S+/test_2018_flickr\.fr\.gz: cannot be fetched \(.*404"):
         multi30k(address, tests=("test_2018_flickr",))
 

@@ -68,9 +68,3 @@ def test_sentences_that_differ_in_case_and_white_space_are_one() -> None:
     for seed in range(13):
         parts = held_out(pairs, {"valid": 3, "test": 2}, seed)
         assert parts == {"train": [], "valid": pairs[:3], "test": pairs[3:]} or parts["valid"] == pairs[3:]
-
-
-def test_a_sentence_is_the_same_on_both_sides() -> None:
-    pairs = [("Paris.", "Paris!"), ("Lyon.", "Paris."), ("Nice.", "Lyon.")]
-    for seed in range(7):
-        assert held_out(pairs, {"valid": 2}, seed)["train"] == pairs

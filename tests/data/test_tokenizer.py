@@ -1,6 +1,5 @@
 """Any text survives encoding and decoding, and the same lines give the same tokenizer."""
 
-import logging
 import re
 import unicodedata
 from pathlib import Path
@@ -113,10 +112,3 @@ def test_a_vocabulary_survives_a_safe_checkpoint(tmp_path: Path, joint: bool) ->
     restored = Vocabulary.from_state(torch.load(tmp_path / "state.pt", weights_only=True))
     assert (restored.src.model, restored.tgt.model) == (vocabulary.src.model, vocabulary.tgt.model)
     assert restored.joint == joint == (restored.src is restored.tgt) == (restored.src.model == restored.tgt.model)
-
-
-def test_a_vocabulary_too_large_for_the_text_is_reduced(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="entente"):
-        size = len(trained(vocab_size=5003).src)
-    message = f"this text cannot fill a vocabulary of 5003 pieces; it yields only {size}"
-    assert size < 500 and [record.getMessage() for record in caplog.records] == [message]

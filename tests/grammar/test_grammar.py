@@ -32,7 +32,6 @@ from entente_grammar.french import agree, conjugate
 from entente_grammar.lexicon import ADJECTIVES_OF, NOUN, VERB
 from entente_grammar.nominals import Name, NounPhrase, Pronoun
 from entente_grammar.show import alignment_matrix
-from entente_grammar.tables import read_table
 
 SPELLING = Path(__file__).parent / "spelling"
 
@@ -269,19 +268,6 @@ def test_spacing_and_capitals(texts: list[tuple[str, str]]) -> None:
         assert not re.search(r"  | ,|,\w|[\u2018\u2019\u00a0\u202f]", fr + "\n" + en)
         assert not re.search(r"\bi\b|monday|january|\bfrench\b", en)
         assert not re.search(r"\w .*\b(Lundi|Janvier|Français|Je)\b", fr)
-
-
-def test_no_noun_has_a_homograph() -> None:
-    forms: dict[str, set[str]] = {}
-    for noun in NOUN.values():
-        for form in {noun.fr, noun.fr_plural} - {""}:
-            forms.setdefault(form, set()).add(noun.fr)
-    assert [form for form, nouns in forms.items() if len(nouns) > 1] == []
-    ambiguous = {"livre", "fille", "femme", "temps", "avocat", "tour", "poste", "mode", "voile", "page", "été", "son"}
-    assert not set(forms) & ambiguous
-    for adjectives in ADJECTIVES_OF.values():  # with a given noun, an adjective like grand (tall, big) has one meaning
-        assert len({adjective.fr for adjective in adjectives}) == len(adjectives)
-    assert len(VERB) == len(read_table("verbs"))
 
 
 def verb_forms() -> set[str]:
