@@ -11,6 +11,7 @@ people and for pandas (`pandas.read_json(file, lines=True)`).
 
 import gzip
 import json
+import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,9 +38,8 @@ def publish(suite: Suite, folder: Path) -> None:
 
 
 def _line(run: Run) -> str:
-    """Returns a run as one line of JSON, with null in place of NaN."""
+    """Returns a run as one line of JSON, with null in place of values that are not finite."""
     counts = {split: run.counts(split) for split in run.test_splits}
-    history = {tag: [(step, value if value == value else None) for step, value in curve] for tag, curve in run.history.items()}
     content = {
         "variant": run.config["variant"],
         "seed": run.seed,
@@ -48,9 +48,13 @@ def _line(run: Run) -> str:
         "training": run.training,
         "counts": {split: each for split, (each, _) in counts.items()},
         "sentences": {split: digest for split, (_, digest) in counts.items()},
-        "history": history,
+        "history": {tag: [(step, _rounded(value)) for step, value in curve] for tag, curve in run.history.items()},
     }
     return json.dumps(content, ensure_ascii=False)
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None  # TensorBoard's events store float32
 
 
 def _write_compressed(path: Path, lines: Iterable[str]) -> None:

@@ -22,9 +22,16 @@ def draw(panels: list[Suite]) -> Figure:
     for axes, suite in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for number, variant in enumerate(suite.variants):
             for i, run in enumerate(suite.of(variant)):
-                if not (curve := run.by_minutes("valid/bleu")):
+                if not (curve := run.history.get("valid/bleu")):
                     raise InputError(f"{run.directory}: has no events with validation BLEU; give a run that still has them")
-                axes.plot(*zip(*curve, strict=True), marker=".", color=f"C{number}", label="" if i else variant)
+                minutes = run.training["seconds"] / run.training["steps"] / 60  # of a step, on average
+                axes.plot(
+                    [step * minutes for step, _ in curve],
+                    [bleu for _, bleu in curve],
+                    marker=".",
+                    color=f"C{number}",
+                    label="" if i else variant,
+                )
         model = suite.runs[0].config["model"]["name"]
         axes.set(title=TITLES.get(model, model), xlabel="minutes of training", ylabel="validation BLEU")
         axes.set(xlim=(0, None), ylim=(0, 100))

@@ -1,82 +1,94 @@
-"""Draws the charts of the comparison page by matplotlib, as inline SVG on a white background."""
+"""Draws the charts of the comparison page by matplotlib, as SVG images on a white background."""
 
+import base64
 import io
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from xml.etree import ElementTree
-from zlib import crc32
 
 import matplotlib
+import numpy as np
 from markupsafe import Markup
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter
 
 from entente import escape
+from entente.ablation.comparison import AS_GOOD, BETTER, DIVERGED, STUCK, WORSE, Row
+from entente.ablation.runs import Run, Suite
 
-GREY = "#b5b5b5"
-FONT: dict[Any, Any] = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
-STYLE = {**FONT, "text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
-WIDTH = 10.5  # inches; the width of a chart that spans the page
-SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # no dates, so that pages are reproducible, and no URLs
-SVG = "http://www.w3.org/2000/svg"
-ElementTree.register_namespace("", SVG)
-ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")  # HTML knows only this prefix
+# Mostly Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLORS = {WORSE: "#d55e00", STUCK: "#a8324a", DIVERGED: "#cc79a7", BETTER: "#009e73", AS_GOOD: "#56b4e9"}
+OTHER, GREY = "#777777", "#b5b5b5"
+STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
+STYLE |= {"axes.spines.top": False, "axes.spines.right": False}
+STYLE |= {"svg.hashsalt": "entente"}  # so that pages are reproducible
+LOGARITHMIC = ("gradient norm", "score variance")  # titles of panels with a log axis
 
 Points = Sequence[tuple[float, float]]
+Lines = Sequence[tuple[Points, Any]]  # the points and the colour of each line
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A part of a chart. lines: the points and colour of each. band: lines whose range is drawn in grey."""
-
-    title: str
-    lines: Sequence[tuple[Points, Any]]
-    band: Sequence[Points] = ()
-    log: bool = False
+def color(row: Row) -> str:
+    return COLORS.get(row["verdict"], OTHER)
 
 
-def draw(panels: Sequence[Panel], x: str, y: str = "", legend: Mapping[str, Any] | None = None) -> Markup:
-    """Draws panels as one SVG figure; no panels give no markup. x, y: labels; with y, the panels share an axis
-    from 0 to 100. legend: colours by label."""
+def draw(panels: Mapping[str, Lines], x: str, y: str = "", legend: Mapping[str, Any] | None = None) -> Markup:
+    """Draws panels by title as one image; no panels give no markup. x, y: labels; with y, the panels share an axis from 0 to
+    100. legend: colours by label."""
     if not panels:
         return Markup()
     across = min(5 if y else 3, len(panels))
     down = math.ceil(len(panels) / across)
-    height = 1.55 if y else max(1.9, 0.12 * len(legend or ()) / down)
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": str(crc32(repr(panels).encode()))}):  # ids must be unique on a page
-        figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
-        grid = list(figure.subplots(down, across, sharex=True, sharey=bool(y), squeeze=False).flat)
-        for axes, panel in zip(grid, panels, strict=False):
-            axes.set_title(escape.line(panel.title, 34), loc="left")
-            for points, shade in panel.lines:
-                marker = "o" if len(points) < 10 else None  # show the points if there are too few for a line
-                axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2, clip_on=False)
-            values = defaultdict(list)
-            for step, value in chain.from_iterable(panel.band):
-                values[step].append(value)
-            axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY, clip_on=False)
-            if panel.log:
-                axes.set_yscale("log")
-                axes.yaxis.set_major_formatter(LogFormatter())  # the default formatter writes TeX, which HTML does not render
-                axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
+    size = (10.5, max(1.9, (1.55 if y else 1.9) * down, 0.12 * len(legend or ())))  # inches
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(size, layout="constrained")
+        grid = figure.subplots(down, across, sharey=bool(y), squeeze=False).flatten()
+        for axes, (title, lines) in zip(grid, panels.items(), strict=False):
+            axes.set_title(escape.line(title, 34).replace("$", r"\$"), loc="left")
+            if title in LOGARITHMIC and any(0 < value < math.inf for points, _ in lines for _, value in points):
+                axes.set_yscale("log", nonpositive="mask")
+            for points, shade in lines:
+                axes.plot(*zip(*points, strict=True), ".-", color=shade, linewidth=1, markersize=2, clip_on=False)
         if y:
             grid[0].set_ylim(-3, 103)
-        for i in range(len(panels), len(grid)):
-            grid[i].set_axis_off()
-            grid[i - across].xaxis.set_tick_params(labelbottom=True)
+        for axes in grid[len(panels) :]:
+            axes.set_axis_off()
         figure.supxlabel(x, fontsize=8)
         figure.supylabel(y, fontsize=8)
         if legend:
-            handles = [Line2D([], [], color=shade, linewidth=1) for shade in legend.values()]
-            figure.legend(handles, [*legend], loc="outside right center", fontsize=6, frameon=False, handlelength=1)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata=SVG_METADATA)
-    svg = ElementTree.fromstring(out.getvalue())
-    for group in svg.iter(f"{{{SVG}}}g"):
-        group.attrib.pop("id", None)  # the same in each chart, whereas an id must be unique on a page
-    return Markup(ElementTree.tostring(svg, encoding="unicode"))
+            handles = [Line2D([], [], color=shade, label=label) for label, shade in legend.items()]
+            figure.legend(handles=handles, loc="outside right center", fontsize=6, frameon=False, handlelength=1)
+        out = io.BytesIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    image = base64.b64encode(out.getvalue()).decode()  # an image, since ids would collide if several SVGs were part of the page
+    return Markup('<img alt="{} against {}" src="data:image/svg+xml;base64,{}">').format(y or "measurements", x, image)
+
+
+def against_baseline(suite: Suite, rows: Sequence[Row], curves: Callable[[Run], list[Points]], x: str, y: str) -> Markup:
+    """Draws a panel per variant, with the lines of its runs in colour and the baseline's in grey. curves: returns a run's
+    lines."""
+    lines = {row["variant"]: [curve for run in suite.of(row["variant"]) for curve in curves(run) if curve] for row in rows}
+    grey = [(points, GREY) for points in lines[rows[0]["variant"]]]
+    colored = {row["variant"]: [(points, color(row)) for points in lines[row["variant"]]] for row in rows[1:] or rows}
+    return draw({variant: [*grey, *curves] for variant, curves in colored.items() if curves}, x, y)
+
+
+def diagnosis(suite: Suite, variant: str, first: str) -> Markup:
+    """Draws a panel for each aspect that was measured in the variant's worst run, with a line per part of the model, and the
+    baseline's lines in grey. first: the first test split."""
+    worst = min(suite.of(variant), key=lambda run: run.metrics[first]["bleu"] if first in run.metrics else -1.0)
+    curves, base_curves = measured(worst), measured(suite.base_of(worst))
+    places = list(dict.fromkeys(place for _, place in curves))
+    shades = dict(zip(places, colormaps["turbo"](np.linspace(0.07, 0.93, len(places))), strict=True))  # without dark ends
+    panels: dict[str, list[tuple[Points, Any]]] = {aspect: [] for aspect, _ in curves}
+    panels = {aspect: [(points, GREY) for (name, _), points in base_curves.items() if name == aspect] for aspect in panels}
+    for (aspect, place), points in curves.items():
+        panels[aspect].append((points, shades[place]))
+    return draw(panels, "step", legend=shades)
+
+
+def measured(run: Run) -> dict[tuple[str, str], Points]:
+    """Returns the curves that were logged as why/ASPECT/PLACE, by aspect and place."""
+    tags = [tag for tag in run.history if tag.startswith("why/") and tag.count("/") == 2]
+    return {(tag.split("/")[1].replace("_", " "), tag.split("/")[2]): run.history[tag] for tag in tags}

@@ -11,12 +11,14 @@ Verdicts:
     never left the plateau     NLL on test is at least 0.9 times that of a unigram model, which predicts pieces by frequency
     diverged                   the loss was not finite, or NLL on test is more than 1 nat above that of a uniform guess
     not finished               no metrics: waiting, interrupted, refused, or crashed
+    not compared               the baseline has not finished
+If runs of a variant failed, the verdict is the failure of the first of them, whatever the other seeds show.
 """
 
 import logging
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -25,38 +27,34 @@ from typing import Any
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from entente.ablation.runs import Run, Suite
+from entente.ablation.runs import BASELINE, Run, Suite
 from entente.console import show_progress
 from entente.errors import InputError
 
 ALPHA = 0.05  # family-wise error rate of the verdicts "worse" and "better" on a split
-REACHED = 0.9  # share of the baseline's BLEU that counts as reaching it
+FAILED = 0.9  # a variant has failed if it is worse and reaches at most this share of the baseline's BLEU
 PLATEAU = 0.9  # a model is on the plateau if its NLL is at least this share of the unigram NLL
-BASELINE, AS_GOOD, WORSE, BETTER = "baseline", "as good", "worse", "better"
+AS_GOOD, WORSE, BETTER, NOT_COMPARED = "as good", "worse", "better", "not compared"
 STUCK, DIVERGED, UNFINISHED = "never left the plateau", "diverged", "not finished"
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: the test splits. regrouped: those decoded in other batches as well, such as test@alone.
-    rows: one per variant, the baseline first; the keys are the columns of comparison.csv. A missing number is None.
+    """The results of a suite. splits: the test splits. rows: one per variant, the baseline first. The keys of a row are the
+    columns of comparison.csv; a missing number is None. Each split has these columns, which begin with its name:
 
-    Columns for each split, which begin with its name:
-        bleu, chrf    means over the finished seeds; bleu_sd and chrf_sd are the sample standard deviations
-        baseline      the baseline's BLEU, averaged over the seeds that are compared with it
-        difference    BLEU minus the baseline's, averaged over these seeds; lowest and highest are its range over them
-        p, p_holm     the largest one-tailed p over these seeds; the same p, doubled and corrected
-    Other columns:
-        nll           mean NLL on the first test split
-        steps         mean step at which validation BLEU reaches REACHED times the baseline's best; None if a seed never does
-    """
+    bleu, chrf    means over the finished seeds; bleu_sd and chrf_sd are the sample standard deviations
+    baseline      the baseline's BLEU, averaged over the seeds that are compared with it
+    difference    BLEU minus the baseline's, averaged over these seeds; lowest and highest are its range over them
+    p, p_holm     the largest one-tailed p over these seeds; the same p, doubled and corrected
+
+    A split decoded in other batches as well, such as test@alone, has only bleu. nll is on the first test split."""
 
     name: str
     seeds: list[int]
     samples: int
     splits: list[str]
-    regrouped: list[str]
     signature: str
     rows: list[Row]
 
@@ -65,39 +63,34 @@ def compare(suite: Suite, samples: int) -> Comparison:
     """Returns the comparison of a suite. samples: number of bootstrap samples."""
     splits = list(dict.fromkeys(split for run in suite.runs for split in run.test_splits))
     regrouped = list(dict.fromkeys(split for run in suite.runs for split in run.metrics if "@" in split))
-    first = splits[0] if splits else ""
+    first = splits[0] if splits else "test"
     scores = {split: _scores(suite, split, samples) for split in splits}
     rows: list[Row] = []
     for variant in suite.variants:
         runs = suite.of(variant)
-        finished = [run for run in runs if run.metrics]
-        rows.append(
-            {
-                "variant": variant,
-                "verdict": _verdict(suite, runs, scores[first][variant] if first else None, first),
-                "finished": len(finished),
-                "runs": len(runs),
-                "nll": mean(run.metrics[first].get("nll") for run in runs if first in run.metrics),
-                "parameters": next((run.training["parameters"] for run in runs if run.training), None),
-                "tokens_per_second": mean(map(_speed, runs)),
-                "steps": _steps(suite, finished),
-                **{f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()},
-                **{
-                    f"{split} bleu": mean(run.metrics[split]["bleu"] for run in runs if split in run.metrics)
-                    for split in regrouped
-                },
-            }
-        )
+        failures = [failure for run in runs if (failure := _failure(run, first))]
+        numbers = scores[first][variant] if splits else {}
+        row: Row = {
+            "variant": variant,
+            "verdict": failures[0] if failures else _verdict(numbers) if rows else BASELINE,
+            "finished": sum(bool(run.metrics) for run in runs),
+            "runs": len(runs),
+            "nll": mean(_values(runs, first, "nll")),
+            "parameters": next((run.training["parameters"] for run in runs if run.training), None),
+            "tokens_per_second": mean(run.training["tokens_per_second"] for run in runs if run.training),
+        }
+        row |= {f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()}
+        row |= {f"{split} bleu": mean(_values(runs, split, "bleu")) for split in regrouped}
+        rows.append(row)
     signatures = (run.metrics[first]["signature"].get("bleu", "") for run in suite.runs if first in run.metrics)
     seeds = sorted({run.seed for run in suite.runs})
-    return Comparison(suite.name, seeds, samples, splits, regrouped, next(signatures, ""), rows)
+    return Comparison(suite.name, seeds, samples, splits, next(signatures, ""), rows)
 
 
-def has_failed(row: Row, splits: Sequence[str]) -> bool:
-    """Returns whether a variant failed, or is worse with at most REACHED times the baseline's BLEU."""
-    verdict = row["verdict"].partition(";")[0]
-    slightly = verdict == WORSE and row[f"{splits[0]} difference"] > (REACHED - 1) * row[f"{splits[0]} baseline"]
-    return verdict not in (BASELINE, AS_GOOD, BETTER) and not slightly
+def has_failed(row: Row, first: str) -> bool:
+    """Returns whether a variant failed, or has at most FAILED times the baseline's BLEU. first: the first test split."""
+    is_far = row["verdict"] == WORSE and row[f"{first} difference"] <= (FAILED - 1) * row[f"{first} baseline"]
+    return is_far or row["verdict"] in (STUCK, DIVERGED, UNFINISHED)
 
 
 class CountedBLEU(BLEU):
@@ -129,8 +122,8 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     """Returns the scores of each variant on a split, and their difference from the baseline's."""
     compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # (p, BLEU, baseline's BLEU) of each seed
     for base in suite.of(suite.variants[0]):
-        compared_runs = [run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base]
-        runs = [run for run in compared_runs if split in run.metrics]
+        runs = [run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base]
+        runs = [run for run in runs if split in run.metrics]
         if runs and split in base.metrics:
             show_progress(split)
             counts, digests = zip(*(run.counts(split) for run in (base, *runs)), strict=True)
@@ -144,9 +137,8 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
     numbers = {}
     for variant in suite.variants:
-        scores = [run.metrics[split] for run in suite.of(variant) if split in run.metrics]
-        bleu, chrf = [score["bleu"] for score in scores], [score["chrf"] for score in scores if "chrf" in score]
-        differences = [bleu - base for _, bleu, base in compared[variant]]
+        bleu, chrf = (_values(suite.of(variant), split, metric) for metric in ("bleu", "chrf"))
+        differences = [score - base for _, score, base in compared[variant]]
         numbers[variant] = {
             "bleu": mean(bleu),
             "bleu_sd": _deviation(bleu),
@@ -162,60 +154,35 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     return numbers
 
 
-def _verdict(suite: Suite, runs: Sequence[Run], numbers: Row | None, first: str) -> str:
-    """Returns the verdict on a variant from its runs and its numbers on the first test split."""
-    failures = Counter(filter(None, (_failure(run, first) for run in runs)))
-    notes = [f"{count} of {len(runs)} {failure}" for failure, count in failures.items()]
-    if runs[0].variant == suite.variants[0]:
-        return "; ".join([BASELINE, *notes])
-    if failures.total() == len(runs):
-        return next(iter(failures)) if len(failures) == 1 else "; ".join(notes)
-    if numbers is None or numbers["p_holm"] is None:
-        return "; ".join(["not compared", *notes])
-    significant, lowest, highest = numbers["p_holm"] < ALPHA, numbers["lowest"], numbers["highest"]
-    verdict = WORSE if significant and highest < 0 else BETTER if significant and lowest > 0 else AS_GOOD
-    if verdict == AS_GOOD:
-        if notes:
-            return "; ".join(notes)  # not AS_GOOD: a failed run is no evidence of equality
-        notes = ["seeds disagree"] * (significant and lowest < 0 < highest)
-    if unmatched := sum(bool(run.metrics) and not suite.base_of(run).metrics for run in runs):
-        notes.append(f"{unmatched} of {len(runs)} without a same-seed baseline")
-    return "; ".join([verdict, *notes])
+def _verdict(numbers: Mapping[str, float | None]) -> str:
+    """Returns the verdict on a variant without failures from its numbers on the first test split."""
+    p, lowest, highest = (numbers.get(name) for name in ("p_holm", "lowest", "highest"))
+    if p is None or lowest is None or highest is None:
+        return NOT_COMPARED
+    if p >= ALPHA or lowest <= 0 <= highest:
+        return AS_GOOD
+    return WORSE if highest < 0 else BETTER
 
 
-def _failure(run: Run, first: str) -> str:
-    """Returns what went wrong with a run, or an empty string. first: the first test split."""
+def _failure(run: Run, first: str) -> str | None:
+    """Returns what went wrong with a run. first: the first test split."""
     if not run.metrics:
         return DIVERGED if run.diverged else UNFINISHED
-    scores = run.metrics.get(first, {})
-    nll, unigram, pieces = scores.get("nll"), run.training.get("unigram_nll"), run.learning.get("data.tokenizer.vocab_size")
+    nll = run.metrics.get(first, {}).get("nll")
     if nll is None:
-        return ""
-    guess = math.log(pieces) if pieces else unigram + 2 if unigram else math.inf
-    if not math.isfinite(nll) or nll > guess + 1:
+        return None
+    if not math.isfinite(nll) or nll > math.log(run.learning["data.tokenizer.vocab_size"]) + 1:
         return DIVERGED
-    stuck = nll >= PLATEAU * unigram if unigram else scores["bleu"] < 1
-    return STUCK if stuck else ""
+    return STUCK if nll >= PLATEAU * run.training["unigram_nll"] else None
 
 
-def _steps(suite: Suite, finished: Sequence[Run]) -> float | None:
-    """Returns the mean step at which validation BLEU reaches REACHED times the baseline's best; None if a seed never does."""
-    reached = []
-    for run in finished:
-        goal = max((bleu for _, bleu in suite.base_of(run).history.get("valid/bleu", []) if math.isfinite(bleu)), default=None)
-        if goal is not None:
-            reached.append(next((step for step, v in run.history.get("valid/bleu", []) if v >= REACHED * goal), None))
-    return None if None in reached else mean(reached)
+def _values(runs: Iterable[Run], split: str, name: str) -> list[float]:
+    scores = (run.metrics.get(split, {}).get(name) for run in runs)
+    return [score for score in scores if score is not None]
 
 
-def _speed(run: Run) -> float | None:
-    """Returns the median of the logged speeds, which is robust to other load, or the overall speed if none was logged."""
-    speeds = [value for _, value in run.history.get("train/tokens_per_second", []) if value > 0]
-    return statistics.median(speeds) if speeds else run.training.get("tokens_per_second")
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
+def mean(values: Iterable[float]) -> float | None:
+    numbers = list(values)
     return statistics.fmean(numbers) if numbers else None
 
 

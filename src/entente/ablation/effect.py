@@ -8,13 +8,14 @@ Shapes: N real target tokens of the batch, V vocabulary.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
-from entente.ablation.runs import learning_settings
+from entente.ablation.runs import Run
 from entente.data.batches import Batch
-from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.evaluation import batch_loss
 from entente.models.seq2seq import Seq2Seq, evaluating
@@ -28,33 +29,27 @@ COMPARED = ("model.", "data.", "optim.label_smoothing")  # settings whose effect
 
 def check_effect(baseline: RunSettings, variant: RunSettings) -> None:
     """Raises InputError if the variant equals the baseline, or if a parameter of both starts with other values."""
-    settings = [learning_settings(run.stored()) for run in (baseline, variant)]
-    changed = {key for key in {**settings[0], **settings[1]} if settings[0].get(key) != settings[1].get(key)}
-    if not changed:
-        raise _no_effect(variant, "all settings that affect learning")
-    if not all(key.startswith(COMPARED) for key in changed):
-        return
-    (base_data, base_translator), (data, translator) = prepare(baseline), prepare(variant)
-    if baseline.data != variant.data and not all(map(torch.equal, _first_ids(base_data), _first_ids(data))):
-        return
-    models = base_translator.model.double(), translator.model.double()
-    _check_start(*models, variant.variant)
-    batches = base_data.sample(SENTENCES), data.sample(SENTENCES)
-    runs = [_behaviour(*run) for run in zip(models, batches, (baseline, variant), strict=True)]
-    if all(_equal(first, second) for first, second in zip(*runs, strict=True)):
-        raise _no_effect(variant, "evaluation output, training loss, gradients")
-
-
-def _no_effect(variant: RunSettings, aspects: str) -> InputError:
-    return InputError(
+    first, second = (Run(Path(), settings.stored()).learning for settings in (baseline, variant))
+    changed = [key for key in {**first, **second} if first.get(key) != second.get(key)]
+    aspects = "all settings that affect learning"
+    if changed:
+        if not all(key.startswith(COMPARED) for key in changed):
+            return
+        (base_data, base_translator), (data, translator) = prepare(baseline), prepare(variant)
+        batches: list[Batch] = [next(iter(each.train_dataloader())) for each in (base_data, data)]
+        if not (torch.equal(batches[0].src, batches[1].src) and torch.equal(batches[0].tgt, batches[1].tgt)):
+            return
+        models = base_translator.model.double(), translator.model.double()
+        _check_start(*models, variant.variant)
+        samples = base_data.sample(SENTENCES), data.sample(SENTENCES)
+        behaviours = [_behaviour(*run) for run in zip(models, samples, (baseline, variant), strict=True)]
+        if not all(_equal(*pair) for pair in zip(*behaviours, strict=True)):
+            return
+        aspects = "evaluation output and gradients"
+    raise InputError(
         f"ablation {variant.variant}: equal to the baseline in {aspects}, so it has no effect; if the experiment already "
         "has these settings, add experiment=ablation_baseline; else fix the ablation's file or the code that ignores it"
     )
-
-
-def _first_ids(data: TranslationData) -> tuple[Tensor, Tensor]:
-    batch: Batch = next(iter(data.train_dataloader()))
-    return batch.src, batch.tgt
 
 
 def _check_start(baseline: Seq2Seq, variant: Seq2Seq, name: str) -> None:
@@ -66,18 +61,15 @@ def _check_start(baseline: Seq2Seq, variant: Seq2Seq, name: str) -> None:
             raise InputError(f"ablation {name}: {path} does not start with the baseline's values; leave the seed as it is")
 
 
-def _behaviour(model: Seq2Seq, batch: Batch, settings: RunSettings) -> tuple[dict[str, Tensor], ...]:
-    """Returns the logits (N, V) in evaluation mode, and the loss and the gradients in training mode, with dropout drawn from
-    the run's seed."""
+def _behaviour(model: Seq2Seq, batch: Batch, settings: RunSettings) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Returns the logits (N, V) in evaluation mode, and the gradients in training mode, with dropout drawn from the seed."""
     with evaluating(model), torch.no_grad():
         logits = model.output(model(batch.src, batch.tgt[:, :-1]).flatten(0, 1)[batch.real])
     model.train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        loss = batch_loss(model, batch, settings.optim.label_smoothing)[0].smoothed
-    loss.backward()
-    gradients = {path: torch.zeros_like(p) if p.grad is None else p.grad for path, p in model.named_parameters()}
-    return {"logits": logits}, {"loss": loss.detach()}, gradients
+        batch_loss(model, batch, settings.optim.label_smoothing)[0].smoothed.backward()
+    return {"logits": logits}, {path: p.grad for path, p in model.named_parameters() if p.grad is not None}
 
 
 def _equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
@@ -88,6 +80,6 @@ def _equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
     pairs = [(a, b) for a, b in pairs if a.shape == b.shape or a is zero or b is zero]
     if not pairs:
         return False
-    gap = sum(float((b - a).square().sum()) for a, b in pairs) ** 0.5
-    norm = max(sum(float(pair[side].square().sum()) for pair in pairs) ** 0.5 for side in (0, 1))
-    return gap <= TOLERANCE * norm  # False for NaN, which is no evidence of equality
+    gap = get_total_norm(b - a for a, b in pairs)
+    norms = [get_total_norm(side) for side in zip(*pairs, strict=True)]
+    return bool(gap <= TOLERANCE * max(norms))  # False for NaN, which is no evidence of equality

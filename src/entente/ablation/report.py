@@ -1,39 +1,41 @@
-"""Prints a comparison, and writes it as Markdown, as CSV and as a page."""
+"""Prints a comparison, and writes it as Markdown, as CSV and as a page, whose prose and markup are in page.html.j2."""
 
 import csv as csv_format
 import io
+import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
 from entente import escape, files
-from entente.ablation.comparison import REACHED, Comparison, compare
-from entente.ablation.page import differences, format_p, notes_of, number, page, spread
-from entente.ablation.runs import Suite
+from entente.ablation.analysis import Lines, analyse
+from entente.ablation.charts import Points, against_baseline, color, diagnosis
+from entente.ablation.comparison import ALPHA, FAILED, Comparison, Row, compare, has_failed
+from entente.ablation.runs import Run, Suite
 from entente.console import Task
+from entente.settings import MISSING
+from entente.validation import to_text
 
-TERMINAL_COLUMNS = 5  # number of columns of the main table that a terminal shows
+TERMINAL_COLUMNS = 5  # number of columns of the table of scores that a terminal shows
+Analysis = dict[str, Any] | None  # what `analyse` returns
+LOADER, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
+TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def report(suite: Suite, folder: Path, samples: int, trust_data: bool = False) -> None:
     """Compares the variants of a suite, prints the table, and writes comparison.md, .csv and .html into a folder. trust_data:
     whether the training text that the first of two listed runs names may be read."""
-    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
     with Task(f"comparing {len(suite.runs)} runs with {samples:,} bootstrap samples"):
         comparison = compare(suite, samples)
-    for part in terminal(comparison, suite):
-        console.print(part)
-    analysis = None
-    if suite.listed and comparison.splits and len(suite.runs) == len(suite.variants) == 2:
-        from entente.ablation import analysis as errors  # imports torch, which takes seconds
-
+    analysis: Analysis = None
+    if suite.listed and len(suite.runs) == len(suite.variants) == 2:
         with Task("comparing the errors of both runs, and counting the words of the training text"):
-            analysis = errors.analyse(suite, comparison.splits[0], trust_data)
-        for part in errors.tables(analysis):
-            console.print(part)
+            analysis = analyse(suite, comparison.splits[0], trust_data)
+    show(comparison, suite, analysis)
     with Task("drawing the page"):
         forms = {"md": markdown(comparison, suite), "csv": csv(comparison), "html": page(comparison, suite, analysis)}
     with files.writable(f"output={folder}", "folder"):
@@ -42,46 +44,70 @@ def report(suite: Suite, folder: Path, samples: int, trust_data: bool = False) -
     print(folder / "comparison.html")
 
 
-def _table(comparison: Comparison) -> list[list[str]]:
-    """Returns the table of main results: the headings, then one line per variant."""
-    first = comparison.splits[0] if comparison.splits else ""
-    scores = [f"BLEU {first}" if split == first else split.removeprefix("test_") for split in comparison.splits]
-    headings = ["variant", "verdict", *scores[:1], "difference", "p (Holm)", *scores[1:]]
-    lines = [[*headings, "NLL", "parameters", "tokens/s", f"steps to {REACHED:.0%}"]]
+def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
+    """Formats a number for a table, with a real minus sign; returns a dash for None."""
+    return "–" if value is None else f"{value:{'+' * sign}z,.{digits}f}".replace("-", "−")
+
+
+def spread(row: Row, split: str) -> str:
+    """Formats the mean BLEU on a split and, if there are several seeds, its standard deviation."""
+    deviation = row.get(f"{split} bleu_sd")
+    return number(row.get(f"{split} bleu")) + (f" ± {number(deviation)}" if deviation is not None else "")
+
+
+def score_table(comparison: Comparison) -> Lines:
+    """Returns the table of scores, with a line per variant."""
+    first, *others = comparison.splits or ["test"]
+    others += [name.removesuffix(" bleu") for name in comparison.rows[0] if "@" in name]
+    headings = ["variant", "verdict", f"BLEU {first}", "difference", "p (Holm)", *others]
+    lines = [[*headings, "chrF", "NLL", "finished", "parameters", "tokens/s"]]
     for row in comparison.rows:
-        bleu = [spread(row[f"{split} bleu"], row[f"{split} bleu_sd"]) for split in comparison.splits]
-        compared = [number(row.get(f"{first} difference"), sign=True), format_p(row.get(f"{first} p_holm"))]
-        counts = [number(row[name], 0) for name in ("parameters", "tokens_per_second", "steps")]
-        lines.append([row["variant"], row["verdict"], *bleu[:1], *compared, *bleu[1:], number(row["nll"], 3), *counts])
+        p = row.get(f"{first} p_holm")
+        compared = [number(row.get(f"{first} difference"), sign=True), "< 0.001" if p and p < 0.001 else number(p, 3)]
+        bleu = [spread(row, first), *compared, *(spread(row, split) for split in others)]
+        finished = f"{row['finished']} of {row['runs']}"
+        counts = [number(row["parameters"], 0), number(row["tokens_per_second"], 0)]
+        scores = [*bleu, number(row.get(f"{first} chrf")), number(row["nll"], 3)]
+        lines.append([row["variant"], row["verdict"], *scores, finished, *counts])
     return lines
 
 
-def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
-    """Yields the tables and lines to print: the settings that differ, then as many columns as fit a narrow terminal."""
-    if rows := differences(suite):
-        table = Table(*map(escape.line, ("setting", *suite.variants)), title="Settings that differ")
-        for row in rows:
-            table.add_row(*map(escape.line, row))
-        yield table
-    yield from (f"warning: {escape.line(warning)}" for warning in suite.warnings())
-    headings, *lines = _table(comparison)
-    columns = [
-        Column(name, justify="right" if i > 1 else "left", no_wrap=i != 1) for i, name in enumerate(headings[:TERMINAL_COLUMNS])
-    ]
-    table = Table(*columns, title=escape.line(comparison.name))
-    for line in lines:
-        table.add_row(*map(escape.line, line[:TERMINAL_COLUMNS]))
-    yield table
-    yield f"comparison.html, .md and .csv also have {escape.line(', '.join(headings[TERMINAL_COLUMNS:]))}."
+def difference_table(suite: Suite) -> Lines:
+    """Returns the table of what differs between variants."""
+    differences = suite.differences()
+    lines = [[key, *("–" if value == MISSING else to_text(value) for value in values)] for key, values in differences.items()]
+    return [["setting", *suite.variants], *lines] if lines else []
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Returns the notes on how the numbers were computed, each as one line."""
+    return TEMPLATES.get_template("notes.j2").render({**vars(comparison), "alpha": ALPHA}).splitlines()
+
+
+def show(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> None:
+    """Prints the tables."""
+    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
+    scores = [line[:TERMINAL_COLUMNS] for line in score_table(comparison)]
+    tables = {"What differs": difference_table(suite), comparison.name: scores, **(analysis["tables"] if analysis else {})}
+    for title, lines in tables.items():
+        if lines:
+            headings, *rows = [[escape.line(cell) for cell in line] for line in lines]
+            table = Table(*headings, title=escape.line(title))
+            for row in rows:
+                table.add_row(*row)
+            console.print(table)
+    if analysis and analysis["problem"]:
+        console.print(escape.line(analysis["problem"]))
 
 
 def markdown(comparison: Comparison, suite: Suite) -> str:
-    headings, *lines = [[escape.markdown(cell) for cell in line] for line in _table(comparison)]
-    for line in lines:
-        if "&#" not in line[0]:  # Markdown decodes no HTML entities inside code
-            line[0] = f"`{line[0]}`"
-    notes = "\n".join(f"- {escape.markdown(note)}" for note in notes_of(comparison, suite))
-    return f"# {escape.markdown(comparison.name)}\n\n{escape.table(headings, lines, left=2)}\n\n{notes}\n"
+    parts = [f"# {escape.markdown(comparison.name)}"]
+    for table, left in ((score_table(comparison), 2), (difference_table(suite), None)):
+        if table:
+            headings, *lines = [[escape.markdown(cell) for cell in line] for line in table]
+            parts.append(escape.table(headings, lines, left))
+    parts.append("\n".join(f"- {escape.markdown(note)}" for note in notes(comparison)))
+    return "\n\n".join(parts) + "\n"
 
 
 def csv(comparison: Comparison) -> str:
@@ -90,3 +116,33 @@ def csv(comparison: Comparison) -> str:
     out = io.StringIO()
     csv_format.writer(out, lineterminator="\n").writerows(map(escape.cell, row) for row in rows)
     return out.getvalue()
+
+
+def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str:
+    """Returns the whole HTML file."""
+    rows, first = comparison.rows, (comparison.splits or ["test"])[0]
+    lengths = [split for split in comparison.splits if split in (first, "test_long")]
+
+    def learning(run: Run) -> list[Points]:
+        return [run.history.get("valid/bleu", [])]
+
+    def length(run: Run) -> list[Points]:
+        ranges = [run.metrics.get(split, {}).get("bleu_by_source_length", []) for split in lengths]
+        return [[(int(re.split(r"\D", part["words"])[0]), part["bleu"]) for part in parts] for parts in ranges]
+
+    return TEMPLATES.get_template("page.html.j2").render(
+        comparison=comparison,
+        first=first,
+        scores=score_table(comparison),
+        differences=difference_table(suite),
+        by_harm=sorted(rows[1:], key=lambda row: row.get(f"{first} difference") or 0.0),
+        learning=against_baseline(suite, rows, learning, "step", "validation BLEU"),
+        length=against_baseline(suite, rows, length, "words of the source", "BLEU"),
+        lengths=lengths,
+        failures={row["variant"]: diagnosis(suite, row["variant"], first) for row in rows if has_failed(row, first)},
+        analysis=analysis,
+        notes=notes(comparison),
+        number=number,
+        colors={row["variant"]: color(row) for row in rows},
+        failed=FAILED,
+    )

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,36 +23,33 @@ from entente.errors import Interrupted
 
 log = logging.getLogger("entente")
 
-OUTCOMES = {2: "refused", 3: "diverged", 75: "interrupted"}  # by the exit code of `entente train`
+OUTCOMES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # by the exit code of `entente train`
 STEP = re.compile(r"step (\d+)/\d+")
 
 
 @dataclass
 class Job:
-    """A run of a suite. steps: the run's number. command: trains or resumes the run. output: file for what it prints."""
+    """A run of a suite, and the command that trains or resumes it."""
 
     run: Run
-    steps: int
     command: list[str]
-    output: Path
     process: subprocess.Popen[bytes] | None = None  # None before it is started
     ended: bool = False
 
     @property
     def step(self) -> int:
         """The last step that the current process has logged."""
-        text = self.output.read_text(encoding="utf-8", errors="replace") if self.process else ""
-        return int([0, *STEP.findall(text)][-1])
+        return int([0, *STEP.findall("\n".join(self.run.printed()))][-1]) if self.process else 0
 
-    def train(self, environment: dict[str, str], stopping: threading.Event) -> str:
-        """Trains the run, and returns how it ended."""
-        with self.output.open("wb") as out:
+    def train(self, threads: int, stopping: threading.Event) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        with self.run.output.open("wb") as out:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
         if stopping.is_set():
             self.process.terminate()
         code = self.process.wait()
         self.ended = True
-        return "finished" if not code else f"{OUTCOMES.get(code, 'crashed')}, see {self.output}"
+        log.info("%s: %s%s", self.run.directory, OUTCOMES.get(code, "crashed"), f", see {self.run.output}" if code else "")
 
 
 @dataclass
@@ -82,30 +79,24 @@ class Plan:
         waiting = [job for job in self.jobs if not job.ended]
         log.info("%s: %d runs, of which %d have already ended", self.root, len(self.jobs), len(self.jobs) - len(waiting))
         stopping, began = threading.Event(), time.monotonic()
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         with Task(lambda: progress(self.root.name, waiting, began)), ThreadPoolExecutor(at_once) as pool:
             try:
-                futures = {pool.submit(job.train, environment, stopping): job for job in waiting}
-                for future in as_completed(futures):
-                    log.info("%s: %s", futures[future].run.directory, future.result())
-            except Stopped:
+                list(pool.map(lambda job: job.train(threads, stopping), waiting))
+            except Stopped:  # the runs that have not started are canceled; the others finish their step, save and exit
                 stopping.set()
                 for job in waiting:
                     if job.process and not job.ended:
-                        job.process.terminate()  # the run finishes its step, saves and exits
-                pool.shutdown(cancel_futures=True)
-                self.read()
-                left = sum(not job.ended for job in self.jobs)
-                raise Interrupted(f"stopped with {left} of {len(self.jobs)} runs left; resume with the same command") from None
-        return self.read()
+                        job.process.terminate()
+        suite = self.read()
+        if stopping.is_set():
+            left = sum(not job.ended for job in self.jobs)
+            raise Interrupted(f"stopped with {left} of {len(self.jobs)} runs left; resume with the same command")
+        return suite
 
 
 def progress(name: str, jobs: Sequence[Job], began: float) -> str:
-    """Returns a line with the number of runs that have ended, the time spent and left, and the steps of the current runs."""
-    elapsed = time.monotonic() - began
-    done, total = sum(job.steps if job.ended else job.step for job in jobs), sum(job.steps for job in jobs)
-    left = f", {clock(elapsed / done * (total - done))} left" if done else ""
-    current = (f"{job.run.directory.name} step {job.step}/{job.steps}" for job in jobs if job.process and not job.ended)
-    return "  ".join(
-        [f"{name}: {sum(job.ended for job in jobs)} of {len(jobs)} runs ended", f"{clock(elapsed)}{left}", *current]
-    )
+    """Returns a line with the number of runs that have ended, and the time spent and left."""
+    elapsed, steps = time.monotonic() - began, [job.run.config["trainer"]["max_steps"] for job in jobs]
+    done = sum(total if job.ended else job.step for job, total in zip(jobs, steps, strict=True))
+    left = f", {clock(elapsed / done * (sum(steps) - done))} left" if done else ""
+    return f"{name}: {sum(job.ended for job in jobs)} of {len(jobs)} runs ended  {clock(elapsed)}{left}"

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from entente import files
 from entente.ablation.runs import BASELINE
 from entente.cli import CONFIGS, Composition, compose
 from entente.errors import InputError
+from entente.files import read_yaml
 from entente.settings import RunSettings
 from entente.validation import flat, suggestion, validate
 
@@ -14,9 +14,9 @@ FIRST_LINE = "# @package _global_"
 
 
 def ablation_files(config_dir: str | None) -> dict[str, Path]:
-    """Returns the file of each ablation by name. config_dir: the user's own folder with config groups."""
-    folders = [Path(config_dir) if config_dir else CONFIGS, CONFIGS]
-    return {path.stem: path for folder in reversed(folders) for path in sorted(folder.glob("ablation/*.yaml"))}
+    """Returns the file of each ablation by name. config_dir: the user's own folder with config groups, which comes first."""
+    folders = [CONFIGS, Path(config_dir) if config_dir else CONFIGS]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("ablation/*.yaml"))}
 
 
 def unusable(names: Sequence[str], config_dir: str | None) -> Iterator[str]:
@@ -26,7 +26,7 @@ def unusable(names: Sequence[str], config_dir: str | None) -> Iterator[str]:
         if name not in paths:
             yield f"{name}: no such ablation in configs/ablation{suggestion(name, paths)}"
             continue
-        content, text = files.read_yaml(paths[name]), paths[name].read_text(encoding="utf-8")
+        content, text = read_yaml(paths[name]), paths[name].read_text(encoding="utf-8")
         if not text.startswith(FIRST_LINE):
             yield f"{paths[name]}: its first line must be {FIRST_LINE}, or its settings land under `ablation`"
         if not isinstance(content, dict) or content.get("variant") != name:
@@ -35,7 +35,7 @@ def unusable(names: Sequence[str], config_dir: str | None) -> Iterator[str]:
 
 def changes(name: str, config_dir: str | None) -> dict[str, object]:
     """Returns the settings that an ablation changes, by dotted key."""
-    content = flat(files.read_yaml(ablation_files(config_dir)[name]))
+    content = flat(read_yaml(ablation_files(config_dir)[name]))
     return {key: value for key, value in content if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
 
 
@@ -45,10 +45,12 @@ def baseline_of(composition: Composition) -> RunSettings:
     ablation, folder = composition.choices["ablation"], composition.config_dir
     if problems := [*unusable([ablation], folder)]:
         raise InputError(*problems)
-    values, changed = dict(flat(composition.values)), changes(ablation, folder)
-    conflicts = [(key, value) for key, value in changed.items() if values.get(key) != value and "${" not in str(value)]
-    if conflicts:
-        lines = (f"{key}={values.get(key)}: ablation={ablation} sets it to {value}" for key, value in conflicts)
-        raise InputError(*(f"{line}; leave out one of the two" for line in lines))
+    values = dict(flat(composition.values))
+    for key, value in changes(ablation, folder).items():
+        if values.get(key) != value and "${" not in str(value):
+            text = f"{key}={values.get(key)}: ablation={ablation} sets it to {value}"
+            problems.append(f"{text}; leave out one of the two")
+    if problems:
+        raise InputError(*problems)
     overrides = [override for override in composition.overrides if not override.startswith("ablation=")]
     return validate(RunSettings, compose("train", [*overrides, f"ablation={BASELINE}"], folder).values)

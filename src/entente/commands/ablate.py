@@ -8,14 +8,13 @@ be overridden. The same command resumes a suite that was stopped.
 
 import os
 import sys
-from itertools import product
 
 from entente.ablation import variants as ablations
 from entente.ablation.report import report
 from entente.ablation.runs import Run
 from entente.ablation.suite import Job, Plan
 from entente.cli import Composition, compose, key_of
-from entente.commands.settings import AblateSettings, CompareSettings
+from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
 from entente.console import start_log
 from entente.errors import InputError
 from entente.files import path_of
@@ -35,38 +34,36 @@ def main(settings: AblateSettings, composition: Composition) -> None:
 def plan(settings: AblateSettings, composition: Composition, threads: int) -> Plan:
     """Composes the runs of a suite, grouped by seed so that the first seed is complete early. Raises InputError with the
     problems of all of them."""
-    folder, choices = composition.config_dir, composition.choices
-    is_named = isinstance(settings.suite, str)
-    suite = settings.suites[settings.suite] if isinstance(settings.suite, str) else None
-    variants = list(dict.fromkeys(suite.variants if suite else settings.suite))
+    folder, choices, trainer = composition.config_dir, composition.choices, composition.values["trainer"]
+    if isinstance(settings.suite, str):
+        title, suite = settings.suite, settings.suites[settings.suite]
+    else:
+        title, suite = "suite", SuiteSettings(variants=settings.suite)
     typed = [text for text in composition.overrides if key_of(text).partition(".")[0] not in AblateSettings.model_fields]
     reserved = [text for text in typed if key_of(text) in RESERVED]
     problems = [f"{text}: a suite sets it for each run; leave it out, and set suite and seeds" for text in reserved]
-    if problems := problems or [*ablations.unusable(variants, folder)]:
+    if problems := problems or [*ablations.unusable(suite.variants, folder)]:
         raise InputError(*problems)
     is_debug = choices["trainer"] == "debug"  # its settings win over those of a suite
-    shared = [text for text in (suite.overrides if suite else ()) if not (is_debug and text.startswith("trainer."))]
+    shared = [text for text in suite.overrides if not (is_debug and text.startswith("trainer."))]
     shared += [text for text in typed if key_of(text) not in ("experiment", "trainer.threads")]
-    name = settings.name or f"{settings.suite if is_named else 'suite'}{composition.values['trainer']['suffix']}"
+    name = settings.name or f"{title}{trainer['suffix']}"
     root = path_of(composition.values["output_dir"]) / name
     command = [sys.executable, "-P", "-m", "entente", "train", *([f"--config-dir={folder}"] if folder else [])]
-    jobs: dict[tuple[int, str], Job] = {}
+    variants, seeds, jobs = list(dict.fromkeys(suite.variants)), list(dict.fromkeys(settings.seeds)), []
     for variant in variants:
         changed = ablations.changes(variant, folder)  # no override may change these, or the variant would not match its name
         overrides = [text for text in shared if key_of(text) not in changed]
         overrides = [f"experiment={choices['experiment']}", *overrides, f"ablation={variant}"]
-        values = compose("train", overrides, folder).values
-        for seed in settings.seeds:
-            directory = root / f"{variant}-seed{seed}"
-            values |= {"seed": seed, "name": f"{name}/{directory.name}"}
-            try:
-                run = validate(RunSettings, values, f"ablation={variant}: ")
-            except InputError as error:
-                problems += error.problems
-                break
-            arguments = [*overrides, f"seed={seed}", f'name="{run.name}"', f"trainer.threads={threads}", "resume=auto"]
-            planned = Run(directory, run.stored(), variant=variant)
-            jobs[seed, variant] = Job(planned, run.trainer.max_steps, [*command, *arguments], root / f"{directory.name}.log")
+        try:
+            config = validate(RunSettings, compose("train", overrides, folder).values, f"ablation={variant}: ").stored()
+        except InputError as error:
+            problems += error.problems
+            continue
+        for seed in seeds:
+            run = Run(root / f"{variant}-seed{seed}", {**config, "seed": seed}, variant=variant)
+            arguments = [f"seed={seed}", f'name="{name}/{run.directory.name}"', f"trainer.threads={threads}", "resume=auto"]
+            jobs.append(Job(run, [*command, *overrides, *arguments]))
     if problems:
         raise InputError(*problems)
-    return Plan(root, variants, [jobs[key] for key in product(dict.fromkeys(settings.seeds), variants)])
+    return Plan(root, variants, sorted(jobs, key=lambda job: seeds.index(job.run.seed)))
