@@ -9,7 +9,6 @@ from entente import checkpoint, escape
 from entente.attention import record
 from entente.attention.record import read_sentence
 from entente.commands import attention
-from entente.commands.attention import _folder_name
 from entente.decoding.search import Hypothesis
 from entente.settings import SearchSettings
 
@@ -39,12 +38,3 @@ def test_leaving_words_out_needs_a_translation(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(record, "translate", lambda *_: [[Hypothesis([], 0.0, True)]])
     ended = run("attention checkpoint=run occlusion=true output=map.png sentence='Le chat.'", folder)
     assert (ended.code, ended.err) == (2, "error: occlusion=true: the translation is empty; give target=SENTENCE\n")
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [("Élève l'œuf ?", "eleve-l-uf-"), ("今天", ""), ("../x", "x-"), ("a " * 99, "a-" * 10), ("x" * 5000, "x" * 93 + "-")],
-)
-def test_a_folder_is_named_by_its_sentence(source: str, words: str) -> None:
-    name = _folder_name(source, source)
-    assert name[:-6] == words and name != _folder_name(source, source + "other translation")
