@@ -26,7 +26,9 @@ Model = TypeVar("Model", bound=nn.Module)
 LEVELS = 2**16  # the number of values that 16 bits can represent
 UNFUSED_DEVICES = {"cpu"}  # device types on which the fused attention kernel is slower than separate steps
 PACKED_ROWS = 256  # the number of input rows for which the layout of packed weights is chosen; other numbers work too
-FUSED = ("score", "scale", "projections", "softmax", "mask_value")  # settings whose defaults the fused kernel needs
+# Settings that may have any value in a layer computed by the fused kernel. A setting added later is none of them.
+ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "d_k", "dropout", "attention_dropout", "residual", "norm", "activation"}
+ANY_VALUE |= {"zero_init", "tied", "positions", "sublayers", "mask_padding", "mask_future"}
 LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
@@ -51,9 +53,9 @@ def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None
 
 
 def is_standard(layer: MultiHeadAttention) -> bool:
-    """Returns whether the fused kernel can replace the layer: its settings in FUSED are the defaults."""
-    usual = TransformerSettings()
-    return type(layer) is MultiHeadAttention and all(getattr(layer.settings, name) == getattr(usual, name) for name in FUSED)
+    """Returns whether the fused kernel can replace the layer: all settings but ANY_VALUE are the defaults."""
+    usual, settings = (each.model_dump(exclude=ANY_VALUE) for each in (TransformerSettings(), layer.settings))
+    return type(layer) is MultiHeadAttention and settings == usual
 
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
