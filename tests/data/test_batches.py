@@ -90,8 +90,8 @@ def test_pairs_too_long_to_train_on_are_dropped() -> None:
     batches = training_batches((src, tgt), max_tokens=29)
     assert sorted(itertools.chain(*rows_of_epoch(batches, 0))) == [0, 2, 3]
     assert batches.dropped == 2
-    both = training_batches((src + tgt, tgt + src), max_tokens=29, always=5, all_epochs=1)
-    assert both.dropped == 2  # each pair counts once, although it is also there with its sides swapped
+    doubled = training_batches((src + tgt, tgt + src), max_tokens=29, always=5, all_epochs=1)
+    assert doubled.dropped == 2  # each pair counts once, although it is also there with its sides swapped
     with pytest.raises(InputError, match="max_tokens=3: every training pair is longer"):
         training_batches((src, tgt), max_tokens=3)
     with pytest.raises(InputError, match="max_tokens=4: every training pair is longer"):  # although its swapped copy is not
@@ -225,11 +225,11 @@ def test_the_first_epochs_contain_both_directions(data: TranslationData, weights
     n = len(data.corpus.train)
     times = None if weights is None else np.resize(weights, n).astype(np.int16)
     corpus, vocabulary = replace(data.corpus, weights=times), data.vocabulary
-    alone, both = (
+    alone, doubled = (
         TranslationData(corpus, vocabulary, SETTINGS.model_copy(update={"both_directions": epochs}), 5) for epochs in (0, 2)
     )
     direct = sorted(np.arange(n).repeat(1 if times is None else times))
-    loader, (src, tgt) = both.train_dataloader(), both.ids("train")
+    loader, (src, tgt) = doubled.train_dataloader(), doubled.ids("train")
     for epoch, directions in enumerate((2, 2, 1, 1)):
         indices = list(itertools.chain(*loader.epoch(epoch)))
         assert sorted(indices) == [*direct, *(row + n for row in direct)][: directions * len(direct)]
@@ -238,19 +238,19 @@ def test_the_first_epochs_contain_both_directions(data: TranslationData, weights
             ids, pair = (src[row].tolist(), tgt[row].tolist()), data.corpus.train[int(row) % n]
             assert (vocabulary.src.decode(ids[0]), vocabulary.tgt.decode(ids[1])) == tuple(pair[side] for side in sides)
             assert (ids[0][-1], ids[1][0], ids[1][-1]) == (EOS, BOS, EOS)
-    assert both.unigram_nll() == alone.unigram_nll()
-    assert all(map(same, both.evaluation("valid").batches, alone.evaluation("valid").batches))
+    assert doubled.unigram_nll() == alone.unigram_nll()
+    assert all(map(same, doubled.evaluation("valid").batches, alone.evaluation("valid").batches))
     assert all(map(np.array_equal, loader.epoch(3), alone.train_dataloader().epoch(3)))
 
 
 @pytest.mark.parametrize("both_directions", [0, 2])
 def test_overfitting_reads_one_batch_in_place_of_every_split(data: TranslationData, both_directions: int) -> None:
     batch = SETTINGS.model_copy(update={"both_directions": both_directions})
-    whole = TranslationData(data.corpus, data.vocabulary, batch, seed=3)
+    complete = TranslationData(data.corpus, data.vocabulary, batch, seed=3)
     memorised = TranslationData(data.corpus, data.vocabulary, batch, seed=3, overfit=True)
-    first = whole.train_dataloader().epoch(0)[0].tolist()
+    first = complete.train_dataloader().epoch(0)[0].tolist()
     assert 1 < len(first) < len(data.corpus.train)
     for name in ("train", "valid", "test", "other"):
-        assert memorised.pairs(name)[:] == whole.corpus.train.select(first)[:]
+        assert memorised.pairs(name)[:] == complete.corpus.train.select(first)[:]
     for epoch in range(3):
         assert [sorted(rows) for rows in memorised.train_dataloader().epoch(epoch)] == [[*range(len(first))]]

@@ -77,9 +77,9 @@ def test_stored_ids_are_those_of_the_vocabulary_and_are_computed_once(
     for split in ("train", "valid"):
         part = corpus.splits[split]
         assert lists(computed, split) == (vocabulary.encode_src(part["src"][:]), vocabulary.encode_tgt(part["tgt"][:]))
-    for again in (False, True):
+    for is_stored in (False, True):
         stored = TranslationData(corpus, vocabulary, BatchSettings(max_tokens=211), seed=3, cache_dir=tmp_path)
-        if again:
+        if is_stored:
             monkeypatch.setattr(Vocabulary, "encode_src", None)
         assert lists(stored, "train") == lists(computed, "train")
         assert {rows.values.dtype for rows in stored.ids("train")} == {np.dtype(np.uint16)}

@@ -204,10 +204,10 @@ def test_extra_text_neither_changes_the_split_nor_repeats_a_held_out_sentence(
     valid, test = alone.valid[0], alone.tests["test"][0]
     lines = [(valid["src"].upper(), "new"), ("new", test["tgt"]), (valid["tgt"], "newer"), ("new", "newest"), ("a b c d", "e")]
     extra = write("extra", *("\n".join(side) for side in zip(*lines, strict=True)))
-    both = read(train=numbers, valid=None, split=SPLIT, extra={"x": extra})
-    assert both.valid[:] == alone.valid[:] and both.tests["test"][:] == alone.tests["test"][:]
-    assert both.train["src"][:] == [*alone.train["src"], "new"]
-    assert both.dropped == {**alone.dropped, "train: held-out sentence": 3, "train: over-long": 2} and is_complete(both)
+    extended = read(train=numbers, valid=None, split=SPLIT, extra={"x": extra})
+    assert extended.valid[:] == alone.valid[:] and extended.tests["test"][:] == alone.tests["test"][:]
+    assert extended.train["src"][:] == [*alone.train["src"], "new"]
+    assert extended.dropped == {**alone.dropped, "train: held-out sentence": 3, "train: over-long": 2} and is_complete(extended)
 
 
 # Other corpora -------------------------------------------------------------------------------------------------------

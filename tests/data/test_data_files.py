@@ -140,15 +140,15 @@ def test_headings_are_recognised(read: Callable[..., list[Pair]], columns: Colum
 
 
 def test_keys_and_columns_by_name(read: Callable[..., list[Pair]]) -> None:
-    chosen = Columns(("fr", "en"), ("French", "English"))
-    assert read("x.jsonl", '{"French": "a", "English": "b"}', chosen) == [("a", "b")]
-    assert read("x.jsonl", '{"translation": {"English": "b", "French": "a"}}', chosen) == [("a", "b")]
+    named = Columns(("fr", "en"), ("French", "English"))
+    assert read("x.jsonl", '{"French": "a", "English": "b"}', named) == [("a", "b")]
+    assert read("x.jsonl", '{"translation": {"English": "b", "French": "a"}}', named) == [("a", "b")]
     assert read("x.jsonl", '{"src": "a", "tgt": "b", "translation": {"fr": "c", "en": "d"}}') == [("c", "d")]
     assert read("x.jsonl", GOOD * 2, SWAPPED) == [("b", "a")] * 2
     with pytest.raises(InputError, match=r"x\.jsonl, row 1: no en text in column 3 of 2$"):
         read("x.jsonl", GOOD, Columns(("fr", "en"), (1, 3)))
     table = pa.table({"English": ["b"], "n": [1], "French": ["a"]})
-    for columns in (chosen, Columns(("fr", "en"), (3, 1))):
+    for columns in (named, Columns(("fr", "en"), (3, 1))):
         assert read("x.parquet", parquet(table), columns) == [("a", "b")]
 
 

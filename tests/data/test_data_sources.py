@@ -107,8 +107,8 @@ def books(tmp_path: Path) -> Callable[..., Path]:
 SPLIT = {"valid": 11, "test": 7, "seed": 1}
 
 
-def opus_books(path: object, subset: str | None = "en-fr", cache_dir: Path | None = None, **more: Any) -> Corpus:
-    return read_corpus(OpusBooksSettings(**{"path": str(path), "subset": subset, "split": SPLIT, **more}), cache_dir)
+def opus_books(path: object, subset: str | None = "en-fr", cache_dir: Path | None = None, **changes: Any) -> Corpus:
+    return read_corpus(OpusBooksSettings(**{"path": str(path), "subset": subset, "split": SPLIT, **changes}), cache_dir)
 
 
 def test_a_data_set_in_the_format_of_the_hub_is_split(books: Callable[..., Path], tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ def test_a_split_depends_on_the_pairs_and_not_on_their_order(
     parts = held_out(pairs, sizes, seed=5)
     shuffled = list(pairs)
     shuffle.shuffle(shuffled)
-    again = held_out(shuffled, sizes, seed=5)
-    assert {name: sorted(part) for name, part in again.items()} == {name: sorted(part) for name, part in parts.items()}
-    for part in again.values():  # within a part, pairs keep the order of the corpus
+    second = held_out(shuffled, sizes, seed=5)
+    assert {name: sorted(part) for name, part in second.items()} == {name: sorted(part) for name, part in parts.items()}
+    for part in second.values():  # within a part, pairs keep the order of the corpus
         rest = iter(shuffled)
         assert all(pair in rest for pair in part)
 

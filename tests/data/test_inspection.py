@@ -24,10 +24,10 @@ def corpus_of(train: Texts, valid: Texts, *tests: Texts) -> Corpus:
 
 def test_repeated_sentences_are_duplicates_within_a_split_and_leaks_between_splits() -> None:
     train = [("un", "one"), ("UN ", "one"), ("deux", "two"), ("deux", "both"), ("le deux", "two")]
-    found = find(
+    findings = find(
         corpus_of(train, [("trois", "three"), ("Un", "1"), ("trois", "3")], [("x", "BOTH"), ("trois", "y"), ("z", "z")])
     )
-    assert sorted(found["duplicates"]) == [
+    assert sorted(findings["duplicates"]) == [
         ("pair already in train", "train", 1),
         ("src already in train", "train", 1),
         ("src already in train", "train", 3),
@@ -35,7 +35,7 @@ def test_repeated_sentences_are_duplicates_within_a_split_and_leaks_between_spli
         ("tgt already in train", "train", 1),
         ("tgt already in train", "train", 4),
     ]
-    assert sorted(found["leaks"]) == [
+    assert sorted(findings["leaks"]) == [
         ("src already in train", "valid", 1),
         ("src already in valid", "test0", 1),
         ("tgt already in train", "test0", 0),
@@ -79,18 +79,18 @@ def pairs_of_words(n: int, seed: int) -> tuple[list[str], list[str]]:
     translated as word i + 101."""
     generator = random.Random(seed)
     sources = [generator.choices(range(3, 80), k=generator.randint(5, 11)) for _ in range(n)]
-    src = [" ".join(map(str, [1, 2, *one])) for one in sources]
-    return src, [" ".join(map(str, [1, *(word + 101 for word in one), 2])) for one in sources]
+    src = [" ".join(map(str, [1, 2, *numbers])) for numbers in sources]
+    return src, [" ".join(map(str, [1, *(word + 101 for word in numbers), 2])) for numbers in sources]
 
 
 def test_shifted_pairs_score_worst_whichever_side_is_the_source() -> None:
     src, tgt = pairs_of_words(307, seed=5)
-    wrong = [7, 101, 202, 211, 305]
-    shifted = {row: tgt[other] for row, other in zip(wrong, [*wrong[1:], wrong[0]], strict=True)}
+    mismatched = [7, 101, 202, 211, 305]
+    shifted = {row: tgt[other] for row, other in zip(mismatched, [*mismatched[1:], mismatched[0]], strict=True)}
     tgt = [shifted.get(row, words) for row, words in enumerate(tgt)]
     score = misalignment(src, tgt, 293)  # the last 14 pairs are not in train
-    assert sorted(np.argsort(-score)[:5].tolist()) == wrong
-    assert abs(np.median(score)) < 0.1 and score[wrong].min() > 0.6 > np.sort(score)[-6]
+    assert sorted(np.argsort(-score)[:5].tolist()) == mismatched
+    assert abs(np.median(score)) < 0.1 and score[mismatched].min() > 0.6 > np.sort(score)[-6]
     assert misalignment(tgt, src, 293) == pytest.approx(score, rel=0.01)  # the mismatched pairs that set the scale differ
 
 
@@ -116,6 +116,6 @@ def test_the_command_prints_advice_and_writes_lists(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "lists").iterdir()) == names
     table = [line.split("\t") for line in (tmp_path / "lists" / "odd.tsv").read_text().splitlines()]
     fr = (tmp_path / "train.fr").read_text().splitlines()
-    kept = [(fr[i].replace("\u200b", "\\u200b"), lines[i]) for i in (1, 2)]  # line 1 has no translation, so it is dropped
+    pairs = [(fr[i].replace("\u200b", "\\u200b"), lines[i]) for i in (1, 2)]  # line 1 has no translation, so it is dropped
     assert table[0] == ["what", "split", "pair", "src", "tgt"]
-    assert table[1:] == [["invisible character", "train", str(i), *pair] for i, pair in enumerate(kept, start=1)]
+    assert table[1:] == [["invisible character", "train", str(i), *pair] for i, pair in enumerate(pairs, start=1)]

@@ -227,7 +227,7 @@ def test_participles_agree(sample: list[Pair]) -> None:
 
 
 def test_the_participle_shows_the_gender_of_an_elided_object(sample: list[Pair]) -> None:
-    seen = set()
+    words = set()
     for pair in sample:
         texts = [token.text for token in pair.fr]
         english = {i: pair.en[j].text for i, j in pair.sure}
@@ -236,21 +236,21 @@ def test_the_participle_shows_the_gender_of_an_elided_object(sample: list[Pair])
                 assert follower in ("ai", "as", "a", "avons", "avez", "ont"), pair.text("fr")
                 participle = next(text for text in texts[i + 2 :] if text not in ("pas", "jamais", "plus") and text[0] != "-")
                 assert participle.endswith("e") == (english[i] == "her"), pair.text("fr")
-                seen.add(english[i])
-    assert seen == {"him", "her"}
+                words.add(english[i])
+    assert words == {"him", "her"}
 
 
 def test_a_and_an(sample: list[Pair]) -> None:
     as_consonant = {"uniform", "university", "European", "useful"}
-    seen = set()
+    words = set()
     for pair in sample:
         texts = [token.text for token in pair.en]
         for word, follower in zip(texts, texts[1:], strict=False):
             if word.lower() in ("a", "an"):
                 vowel = follower[0].lower() in "aeiou" and follower not in as_consonant or follower in ("hour", "honest")
                 assert (word.lower() == "an") == vowel, pair.text("en")
-                seen.add(follower)
-    assert {"uniform", "onion"} <= seen
+                words.add(follower)
+    assert {"uniform", "onion"} <= words
 
 
 def test_do_takes_the_plain_verb(texts: list[tuple[str, str]]) -> None:
@@ -362,8 +362,8 @@ def links(pair: Pair) -> tuple[set[str], set[str]]:
 
 
 def car(*adjectives: str) -> NounPhrase:
-    chosen = tuple(next(a for a in ADJECTIVES_OF["voiture"] if a.fr == fr) for fr in adjectives)
-    return NounPhrase(5 * STEP, NOUN["voiture"], "def", adjectives=chosen)
+    selected = tuple(next(a for a in ADJECTIVES_OF["voiture"] if a.fr == fr) for fr in adjectives)
+    return NounPhrase(5 * STEP, NOUN["voiture"], "def", adjectives=selected)
 
 
 @pytest.mark.parametrize(
@@ -428,8 +428,8 @@ def test_the_ceiling_is_the_bleu_of_the_usual_french(parts: dict[str, list[Pair]
 
 
 def test_the_usual_french_has_the_same_english() -> None:
-    chosen = next(pair for pair in derive(seed=4) if "Avez-vous" in pair.text("fr"))
-    assert usual_french(chosen).startswith("Est-ce que tu as ")
+    formal = next(pair for pair in derive(seed=4) if "Avez-vous" in pair.text("fr"))
+    assert usual_french(formal).startswith("Est-ce que tu as ")
     friend = next(pair for pair in derive(seed=4) if pair.text("fr").startswith("Ma voisine "))
     gender_shown = re.search(r"\b(she|her)\b", friend.text("en"))
     assert usual_french(friend).startswith("Ma voisine " if gender_shown else "Mon voisin ")

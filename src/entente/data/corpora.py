@@ -219,8 +219,8 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     """Stores the corpus. Long and uneven pairs are dropped from train only, since a score covers all sentences of its split.
     Without a validation set, pairs of the first text are held out, and extra pairs that contain a held-out sentence dropped."""
     texts = [Pairs(text.pairs, scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
-    others = {name: text for name, (text, *_) in sources.items() if name != "train"}
-    parts = {name: Pairs(text.pairs, folder / f"{name}.arrow", text.where) for name, text in others.items()}
+    evaluated = {name: text for name, (text, *_) in sources.items() if name != "train"}
+    parts = {name: Pairs(text.pairs, folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
     read, dropped = Counter[str](), Counter[str]()
     for name, part in [*(("train", text) for text in texts), *parts.items()]:
         read[name] += part.read
@@ -261,7 +261,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
         "dropped": +dropped,
         "weights": [text.weight for text in sources["train"]],
         "sizes": sizes,
-        "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in others.items() if text.gold},
+        "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in evaluated.items() if text.gold},
     }
     write_text(folder / "corpus.json", json.dumps(content))
 

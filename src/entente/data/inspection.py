@@ -59,10 +59,10 @@ def find(corpus: Corpus) -> dict[str, list[Finding]]:
                 kind = "duplicates" if first[key] == split else "leaks"
                 findings[kind].append((f"{what} already in {first[key]}", split, row))
             first.setdefault(key, split)
-    odd = odd_text(pairs) + [("equal sides", i) for i in range(len(pairs)) if src[i] == tgt[i]]
+    marks = odd_text(pairs) + [("equal sides", i) for i in range(len(pairs)) if src[i] == tgt[i]]
     score = misalignment(_sentences(pairs, "src"), _sentences(pairs, "tgt"), len(corpus.train))
     worst = np.argsort(-score)[: max(WORST, (score > SUSPECT).sum())] if score.any() else ()
-    findings["odd"] = [(label, *places[i]) for label, i in odd]
+    findings["odd"] = [(label, *places[i]) for label, i in marks]
     findings["misalignment"] = [(f"{score[i]:.3f}", *places[i]) for i in worst]
     return findings
 
