@@ -21,8 +21,7 @@ from entente.ablation.runs import Run, Suite
 COLORS = {WORSE: "#d55e00", STUCK: "#a8324a", DIVERGED: "#cc79a7", BETTER: "#009e73", AS_GOOD: "#56b4e9"}
 OTHER, GREY = "#777777", "#b5b5b5"
 STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
-STYLE |= {"axes.spines.top": False, "axes.spines.right": False}
-STYLE |= {"svg.hashsalt": "entente"}  # so that pages are reproducible
+STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "entente"}  # the salt makes pages reproducible
 LOGARITHMIC = ("gradient norm", "score variance")  # titles of panels with a log axis
 
 Points = Sequence[tuple[float, float]]
@@ -78,17 +77,17 @@ def diagnosis(suite: Suite, variant: str, first: str) -> Markup:
     """Draws a panel for each aspect that was measured in the variant's worst run, with a line per part of the model, and the
     baseline's lines in grey. first: the first test split."""
     worst = min(suite.of(variant), key=lambda run: run.metrics[first]["bleu"] if first in run.metrics else -1.0)
-    curves, base_curves = measured(worst), measured(suite.base_of(worst))
-    places = list(dict.fromkeys(place for _, place in curves))
+    curves = measured(worst)
+    places = list(dict.fromkeys(place for _, place, _ in curves))
     shades = dict(zip(places, colormaps["turbo"](np.linspace(0.07, 0.93, len(places))), strict=True))  # without dark ends
-    panels: dict[str, list[tuple[Points, Any]]] = {aspect: [] for aspect, _ in curves}
-    panels = {aspect: [(points, GREY) for (name, _), points in base_curves.items() if name == aspect] for aspect in panels}
-    for (aspect, place), points in curves.items():
-        panels[aspect].append((points, shades[place]))
+    base = [(aspect, (points, GREY)) for aspect, _, points in measured(suite.base_of(worst))]
+    colored = [(aspect, (points, shades[place])) for aspect, place, points in curves]
+    aspects = dict.fromkeys(aspect for aspect, _ in colored)
+    panels = {aspect: [line for name, line in (*base, *colored) if name == aspect] for aspect in aspects}
     return draw(panels, "step", legend=shades)
 
 
-def measured(run: Run) -> dict[tuple[str, str], Points]:
-    """Returns the curves that were logged as why/ASPECT/PLACE, by aspect and place."""
-    tags = [tag for tag in run.history if tag.startswith("why/") and tag.count("/") == 2]
-    return {(tag.split("/")[1].replace("_", " "), tag.split("/")[2]): run.history[tag] for tag in tags}
+def measured(run: Run) -> list[tuple[str, str, Points]]:
+    """Returns the curves that were logged as why/ASPECT/PLACE, each with its aspect and place."""
+    tags = [(tag, tag.split("/")) for tag in run.history if tag.startswith("why/")]
+    return [(parts[1].replace("_", " "), parts[2], run.history[tag]) for tag, parts in tags if len(parts) == 3]

@@ -2,17 +2,15 @@
 
 p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), which compares a variant's run with the baseline's run of
 the same seed, or with the baseline's first run if there is none. The largest p over the seeds is used, so that every seed must
-show a difference. It is doubled, since sacreBLEU's test is one-tailed, and corrected for the number of variants (Holm 1979). p
-accounts for the choice of test sentences; the standard deviation accounts for the choice of seeds.
+show a difference. It is doubled, since sacreBLEU's test is one-tailed, and corrected for the number of variants (Holm 1979).
 
-Verdicts:
-    worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
-    as good                    no difference shown with this many seeds and sentences, which does not prove equality
-    never left the plateau     NLL on test is at least 0.9 times that of a unigram model, which predicts pieces by frequency
+Verdicts, of which a failure of any seed comes first:
     diverged                   the loss was not finite, or NLL on test is more than 1 nat above that of a uniform guess
+    never left the plateau     NLL on test is at least 0.9 times that of a unigram model, which predicts pieces by frequency
     not finished               no metrics: waiting, interrupted, refused, or crashed
-    not compared               the baseline has not finished
-If runs of a variant failed, the verdict is the failure of the first of them, whatever the other seeds show.
+    worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
+    as good                    no difference shown, which does not prove equality
+    not compared               the variant and the baseline have no test split in common
 """
 
 import logging
@@ -67,24 +65,22 @@ def compare(suite: Suite, samples: int) -> Comparison:
     scores = {split: _scores(suite, split, samples) for split in splits}
     rows: list[Row] = []
     for variant in suite.variants:
-        runs = suite.of(variant)
+        runs, numbers = suite.of(variant), scores[first][variant] if splits else {}
+        finished = [run for run in runs if run.metrics]
         failures = [failure for run in runs if (failure := _failure(run, first))]
-        numbers = scores[first][variant] if splits else {}
         row: Row = {
             "variant": variant,
             "verdict": failures[0] if failures else _verdict(numbers) if rows else BASELINE,
-            "finished": sum(bool(run.metrics) for run in runs),
+            "finished": len(finished),
             "runs": len(runs),
             "nll": mean(_values(runs, first, "nll")),
-            "parameters": next((run.training["parameters"] for run in runs if run.training), None),
-            "tokens_per_second": mean(run.training["tokens_per_second"] for run in runs if run.training),
+            "parameters": finished[0].training["parameters"] if finished else None,
+            "tokens_per_second": mean(run.training["tokens_per_second"] for run in finished),
         }
         row |= {f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()}
-        row |= {f"{split} bleu": mean(_values(runs, split, "bleu")) for split in regrouped}
-        rows.append(row)
-    signatures = (run.metrics[first]["signature"].get("bleu", "") for run in suite.runs if first in run.metrics)
-    seeds = sorted({run.seed for run in suite.runs})
-    return Comparison(suite.name, seeds, samples, splits, next(signatures, ""), rows)
+        rows.append(row | {f"{split} bleu": mean(_values(runs, split, "bleu")) for split in regrouped})
+    signatures = [run.metrics[first]["signature"]["bleu"] for run in suite.runs if first in run.metrics]
+    return Comparison(suite.name, sorted({run.seed for run in suite.runs}), samples, splits, "".join(signatures[:1]), rows)
 
 
 def has_failed(row: Row, first: str) -> bool:
@@ -127,10 +123,9 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
         if runs and split in base.metrics:
             show_progress(split)
             counts, digests = zip(*(run.counts(split) for run in (base, *runs)), strict=True)
-            for run, digest in zip(runs, digests[1:], strict=True):
-                if digest != digests[0]:
-                    text = f"{run.directory}: its {split} sentences are not those of {base.directory}"
-                    raise InputError(f"{text}; compare runs on the same corpus")
+            if different := [run for run, digest in zip(runs, digests[1:], strict=True) if digest != digests[0]]:
+                text = f"{different[0].directory}: its {split} sentences are not those of {base.directory}"
+                raise InputError(f"{text}; compare runs on the same corpus")
             for run, p in zip(runs, paired_bootstrap(counts, samples), strict=True):
                 compared[run.variant].append((p, run.metrics[split]["bleu"], base.metrics[split]["bleu"]))
     worst = {variant: max(p for p, _, _ in seeds) for variant, seeds in compared.items()}
@@ -141,9 +136,9 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
         differences = [score - base for _, score, base in compared[variant]]
         numbers[variant] = {
             "bleu": mean(bleu),
-            "bleu_sd": _deviation(bleu),
+            "bleu_sd": statistics.stdev(bleu) if len(bleu) > 1 else None,
             "chrf": mean(chrf),
-            "chrf_sd": _deviation(chrf),
+            "chrf_sd": statistics.stdev(chrf) if len(chrf) > 1 else None,
             "baseline": mean(base for _, _, base in compared[variant]),
             "difference": mean(differences),
             "lowest": min(differences, default=None),
@@ -168,23 +163,18 @@ def _failure(run: Run, first: str) -> str | None:
     """Returns what went wrong with a run. first: the first test split."""
     if not run.metrics:
         return DIVERGED if run.diverged else UNFINISHED
-    nll = run.metrics.get(first, {}).get("nll")
-    if nll is None:
+    if first not in run.metrics:
         return None
+    nll = run.metrics[first]["nll"]
     if not math.isfinite(nll) or nll > math.log(run.learning["data.tokenizer.vocab_size"]) + 1:
         return DIVERGED
     return STUCK if nll >= PLATEAU * run.training["unigram_nll"] else None
 
 
 def _values(runs: Iterable[Run], split: str, name: str) -> list[float]:
-    scores = (run.metrics.get(split, {}).get(name) for run in runs)
-    return [score for score in scores if score is not None]
+    return [run.metrics[split][name] for run in runs if name in run.metrics.get(split, {})]
 
 
 def mean(values: Iterable[float]) -> float | None:
     numbers = list(values)
     return statistics.fmean(numbers) if numbers else None
-
-
-def _deviation(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None

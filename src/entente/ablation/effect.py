@@ -1,8 +1,8 @@
 """Checks, before a variant is trained, that it computes something else than the baseline.
 
-If the code ignored the setting that a variant changes, the variant would train like the baseline and be reported "as good".
-Therefore the settings must differ and, where only the model, the loss or the data do, both models, built from the same seed,
-are compared on one batch in float64. Parameters that differ prove nothing by themselves, since they may be unused.
+If the code ignored the setting that a variant changes, the variant would be reported "as good". Therefore the settings must
+differ and, where only the model, the loss or the data do, both models, built from the same seed, are compared on one batch in
+float64. Parameters that differ prove nothing by themselves, since they may be unused.
 
 Shapes: N real target tokens of the batch, V vocabulary.
 """
@@ -78,8 +78,5 @@ def _equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
     zero = torch.zeros(())
     pairs = [(first.get(path, zero), second.get(path, zero)) for path in {**first, **second}]
     pairs = [(a, b) for a, b in pairs if a.shape == b.shape or a is zero or b is zero]
-    if not pairs:
-        return False
-    gap = get_total_norm(b - a for a, b in pairs)
-    norms = [get_total_norm(side) for side in zip(*pairs, strict=True)]
-    return bool(gap <= TOLERANCE * max(norms))  # False for NaN, which is no evidence of equality
+    gap, *norms = map(get_total_norm, ([b - a for a, b in pairs], *zip(*pairs, strict=True)))
+    return bool(norms and gap <= TOLERANCE * max(norms))  # False for NaN, which is no evidence of equality

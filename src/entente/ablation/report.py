@@ -14,7 +14,7 @@ from rich.table import Table
 from entente import escape, files
 from entente.ablation.analysis import Lines, analyse
 from entente.ablation.charts import Points, against_baseline, color, diagnosis
-from entente.ablation.comparison import ALPHA, FAILED, Comparison, Row, compare, has_failed
+from entente.ablation.comparison import ALPHA, FAILED, NOT_COMPARED, Comparison, Row, compare, has_failed
 from entente.ablation.runs import Run, Suite
 from entente.console import Task
 from entente.settings import MISSING
@@ -32,7 +32,7 @@ def report(suite: Suite, folder: Path, samples: int, trust_data: bool = False) -
     with Task(f"comparing {len(suite.runs)} runs with {samples:,} bootstrap samples"):
         comparison = compare(suite, samples)
     analysis: Analysis = None
-    if suite.listed and len(suite.runs) == len(suite.variants) == 2:
+    if suite.listed and len(suite.runs) == len(suite.variants) == 2 and comparison.rows[1]["verdict"] != NOT_COMPARED:
         with Task("comparing the errors of both runs, and counting the words of the training text"):
             analysis = analyse(suite, comparison.splits[0], trust_data)
     show(comparison, suite, analysis)
@@ -57,14 +57,14 @@ def spread(row: Row, split: str) -> str:
 
 def score_table(comparison: Comparison) -> Lines:
     """Returns the table of scores, with a line per variant."""
-    first, *others = comparison.splits or ["test"]
-    others += [name.removesuffix(" bleu") for name in comparison.rows[0] if "@" in name]
-    headings = ["variant", "verdict", f"BLEU {first}", "difference", "p (Holm)", *others]
+    first, *rest = comparison.splits or ["test"]
+    rest += [name.removesuffix(" bleu") for name in comparison.rows[0] if "@" in name]
+    headings = ["variant", "verdict", f"BLEU {first}", "difference", "p (Holm)", *rest]
     lines = [[*headings, "chrF", "NLL", "finished", "parameters", "tokens/s"]]
     for row in comparison.rows:
         p = row.get(f"{first} p_holm")
         compared = [number(row.get(f"{first} difference"), sign=True), "< 0.001" if p and p < 0.001 else number(p, 3)]
-        bleu = [spread(row, first), *compared, *(spread(row, split) for split in others)]
+        bleu = [spread(row, first), *compared, *(spread(row, split) for split in rest)]
         finished = f"{row['finished']} of {row['runs']}"
         counts = [number(row["parameters"], 0), number(row["tokens_per_second"], 0)]
         scores = [*bleu, number(row.get(f"{first} chrf")), number(row["nll"], 3)]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sacrebleu.metrics import BLEU
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -27,6 +27,7 @@ from entente.files import read_yaml
 from entente.settings import MISSING
 from entente.validation import flat
 
+Content = TypeVar("Content")
 Curve = list[tuple[int, float]]  # (step, value)
 
 BASELINE, ROWS = "baseline", "runs.jsonl.gz"
@@ -71,17 +72,21 @@ class Run:
         """The file for what the run prints, if it is one of a suite."""
         return self.directory.with_name(f"{self.directory.name}.log")
 
-    def printed(self) -> list[str]:
-        return self.output.read_text(encoding="utf-8", errors="replace").splitlines() if self.output.is_file() else []
+    def printed(self) -> str:
+        return self.output.read_text(encoding="utf-8", errors="replace") if self.output.is_file() else ""
 
     @property
     def diverged(self) -> bool:
-        return not self.metrics and any(line.startswith("diverged: ") for line in self.printed()[-1:])
+        return not self.metrics and self.printed().rstrip().rpartition("\n")[2].startswith("diverged: ")
 
     def translations(self, split: str) -> dict[str, list[str]]:
         """Returns the columns of translations/SPLIT.tsv: source, reference and translation, in the order of the corpus."""
-        columns: dict[str, list[str]] = _read(self.directory / "translations" / f"{split}.tsv", _columns)
-        return columns
+
+        def columns(content: bytes) -> dict[str, list[str]]:
+            lines = content.decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
+            return {name: column for name, *column in zip(*(line.split("\t") for line in lines), strict=True)}
+
+        return _read(self.directory / "translations" / f"{split}.tsv", columns)
 
     def counts(self, split: str) -> tuple[list[list[int]], str]:
         """Returns sacreBLEU's counts of each sentence (both lengths, matches and totals of 1- to 4-grams), and a digest of the
@@ -135,26 +140,22 @@ class Suite:
     def differences(self) -> dict[str, list[Any]]:
         """Returns what differs between variants, as a list of one value per variant: the commits, and of listed runs the seeds
         and the settings, by dotted key. A setting is left out if all variants that have it agree; the others have MISSING."""
-        groups = [self.of(variant) for variant in self.variants]
-        commits = [sorted({str(run.training.get("commit")) for run in group if run.training}) for group in groups]
-        table: dict[str, list[Any]] = {"commit": [*commits]} if len({*chain(*commits)}) > 1 else {}
-        if self.listed:
-            settings: dict[str, list[Any]] = {"seed": [[run.seed for run in group] for group in groups]}
-            for key in dict.fromkeys(chain.from_iterable(group[0].learning for group in groups)):
-                settings[key] = [group[0].learning.get(key, MISSING) for group in groups]
-            for key, values in settings.items():
-                present = [value for value in values if value != MISSING]
-                if any(value != present[0] for value in present):
-                    table[key] = values
-        return table
+        columns: list[dict[str, Any]] = []
+        for group in map(self.of, self.variants):
+            commits = dict.fromkeys(run.training.get("commit") for run in group if run.training)
+            settings = {"seed": [run.seed for run in group], **group[0].learning} if self.listed else {}
+            columns.append({"commit": [*commits] or MISSING, **settings})
+        table = {key: [column.get(key, MISSING) for column in columns] for key in dict.fromkeys(chain.from_iterable(columns))}
+        return {key: values for key, values in table.items() if len({repr(value) for value in values if value != MISSING}) > 1}
 
 
 def runs_in(folder: Path) -> list[Run]:
     """Returns the runs of a suite, finished or not: its published rows, then the directories of runs that no row stands for."""
-    rows: list[dict[str, Any]] = []
-    if (folder / ROWS).exists():
-        rows = _read(folder / ROWS, lambda content: [*map(json.loads, gzip.decompress(content).splitlines())])
-    runs = [Run(folder / f"{r['variant']}-seed{r['seed']}", r["config"], r["metrics"], r["training"], r) for r in rows]
+    rows = _read(folder / ROWS, gzip.decompress).splitlines() if (folder / ROWS).exists() else []
+    runs = []
+    for row in map(json.loads, rows):
+        name = f"{row['variant']}-seed{row['seed']}"
+        runs.append(Run(folder / name, row["config"], row["metrics"], row["training"], row))
     keys = {run.key for run in runs}
     directories = sorted(path.parent for path in folder.glob("*/config.yaml"))
     return runs + [run for run in map(read_run, directories) if run.key not in keys]
@@ -187,9 +188,6 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
     if problems:
         raise InputError(*problems)
     variants, runs = _group([read_run(path) for path in paths])
-    splits = runs[0].test_splits[:1]
-    if others := [run.directory for run in runs if not {*splits} & {*run.test_splits}]:
-        raise InputError(*(f"{path}: not evaluated on {splits}; compare runs on the same corpus" for path in others))
     digest = hashlib.sha256("\n".join(map(str, paths)).encode()).hexdigest()[:6]  # of this list of runs
     return Suite(output / f"comparison-{digest}", " and ".join(variants), variants, runs, listed=True)
 
@@ -214,14 +212,9 @@ def _group(runs: Sequence[Run]) -> tuple[list[str], list[Run]]:
     return names, [*chain.from_iterable(groups.values())]
 
 
-def _read(path: Path, parse: Callable[[bytes], Any]) -> Any:
+def _read(path: Path, parse: Callable[[bytes], Content]) -> Content:
     """Returns the content of a file. Raises InputError if it cannot be read or is not valid."""
     try:
         return parse(path.read_bytes())
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({reason(error)}); restore it, or remove it and run again") from error
-
-
-def _columns(content: bytes) -> dict[str, list[str]]:
-    lines = content.decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
-    return {name: column for name, *column in zip(*(line.split("\t") for line in lines), strict=True)}

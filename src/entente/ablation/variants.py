@@ -43,13 +43,12 @@ def baseline_of(composition: Composition) -> RunSettings:
     """Returns the settings of a run without its ablation. Raises InputError if the ablation's file is invalid, or if the run's
     other settings contradict it, since the run would not match its name."""
     ablation, folder = composition.choices["ablation"], composition.config_dir
-    if problems := [*unusable([ablation], folder)]:
-        raise InputError(*problems)
-    values = dict(flat(composition.values))
-    for key, value in changes(ablation, folder).items():
-        if values.get(key) != value and "${" not in str(value):
-            text = f"{key}={values.get(key)}: ablation={ablation} sets it to {value}"
-            problems.append(f"{text}; leave out one of the two")
+    if not (problems := [*unusable([ablation], folder)]):
+        values = dict(flat(composition.values))
+        for key, value in changes(ablation, folder).items():
+            if values.get(key) != value and "${" not in str(value):
+                text = f"{key}={values.get(key)}: ablation={ablation} sets it to {value}"
+                problems.append(f"{text}; leave out one of the two")
     if problems:
         raise InputError(*problems)
     overrides = [override for override in composition.overrides if not override.startswith("ablation=")]
