@@ -231,11 +231,6 @@ def test_a_run_resumes_on_another_number_of_devices_if_its_steps_take_as_many_ba
         assert moved[split]["bleu"] == unmoved[split]["bleu"]
 
 
-@pytest.mark.slow
-def test_a_model_with_unused_parameters_trains_with_ddp_on_one_device(tmp_path: Path) -> None:
-    run_to_end(train_command(tmp_path, "unused", "trainer.strategy=ddp", "trainer.max_steps=5", "model.sublayers=[self,ff]"))
-
-
 def test_lightning_still_has_the_methods_that_are_replaced() -> None:
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
     assert callable(trainer._signal_connector.register_signal_handlers)

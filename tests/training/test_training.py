@@ -122,13 +122,6 @@ def test_a_recipe_is_chosen_by_data_and_model_and_changes_what_it_says(recipe: s
     assert {key for key in fast if fast[key] != baseline[key] and not isinstance(fast[key], dict)} == leaves
 
 
-def test_each_ablation_of_the_residual_changes_no_other_setting(base: list[str]) -> None:
-    baseline, ablation = (configuration("train", [*base, *more]) for more in ([], ["ablation=no_residual"]))
-    assert {key for key in baseline if baseline[key] != ablation[key]} == {"model", "variant", "name"}
-    assert {key for key in baseline["model"] if baseline["model"][key] != ablation["model"][key]} == {"residual"}
-    assert ablation["model"]["residual"] == []
-
-
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: list[str], model: str) -> None:
     states = []
@@ -195,14 +188,6 @@ def test_a_multi30k_experiment_needs_only_a_folder(experiment: str, name: str, s
     assert (settings.model.name, settings.trainer.max_steps) == (name.partition("-")[0], steps)
 
 
-@pytest.mark.parametrize("experiment", [[], ["experiment=multi30k_birnn", "data.root=x"]], ids=str)
-def test_debug_wins_over_an_experiment_but_not_over_the_user(experiment: list[str]) -> None:
-    debug = configuration("train", [*experiment, "trainer=debug"])
-    assert (debug["trainer"]["max_steps"], debug["trainer"]["limit_batches"], debug["trainer"]["threads"]) == (2, 2, 1)
-    changed = configuration("train", [*experiment, "trainer.max_steps=5", "trainer=debug"])
-    assert changed["trainer"] == {**debug["trainer"], "max_steps": 5}
-
-
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
     others = [override for override in base if not override.startswith(("trainer.", "optim."))]
     run = trained(others, "birnn", "trainer=debug", "data.batch.eval_max_tokens=60", "trainer.accelerator=cpu")
@@ -263,14 +248,6 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], t
             assert result.code == 2 and f"error: {mistake}: choose from 1 to" in result.err
     result = run_command(f"{attention} kind=cross", tmp_path)
     assert result.err == "error: kind=cross: this model has alignment; choose one of these\n"
-
-
-def test_attention_is_drawn_next_to_the_effect_of_leaving_words_out(runs: dict[str, Path], tmp_path: Path) -> None:
-    checkpoints = f"checkpoint=[{','.join(map(str, runs.values()))}]"
-    result = command(f"attention {checkpoints} sentence='Le chat voit le chien.' output=both.svg occlusion=true", tmp_path)
-    text = (tmp_path / "both.svg").read_text()
-    assert text.count("change when left out") == 2 and "</s>" not in text
-    assert result.out.count("pearson") == 2
 
 
 @pytest.mark.parametrize("model", ["transformer", "birnn"])
