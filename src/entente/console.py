@@ -51,7 +51,6 @@ class Display(logging.Handler):
             print(self.format(record), file=sys.stderr if self.stderr else sys.stdout, flush=True)
 
     def show_tasks(self) -> None:
-        """Shows the tasks below the log if it is printed on a terminal."""
         from rich.console import Console  # slow to import, and not needed for help and for mistakes
         from rich.live import Live
 
@@ -64,9 +63,10 @@ class Display(logging.Handler):
         """Logs the innermost task after each SILENCE. Runs as long as the process, in a thread of its own."""
         while True:
             time.sleep(1)
-            if not self.live and time.monotonic() >= self._printed + SILENCE:
-                for task in self.tasks[-1:]:
-                    log.info(task.line())
+            if self.live or not self.tasks:  # nothing is silent
+                self._printed = time.monotonic()
+            for task in self.tasks[-1:] if time.monotonic() >= self._printed + SILENCE else []:
+                log.info(task.line())
 
 
 display = Display()

@@ -16,12 +16,12 @@ NAMES = st.text(st.sampled_from("a.-/\\~@ \0\n\x1b\u202eéx"), max_size=9) | st.
 SCORED = Evaluation(["un"], ["one"], ["one"], 1.0)
 
 
-def is_name_of_a_run(name: str) -> bool:
+def accepted(**values: object) -> bool:
+    """Returns whether a run's settings are accepted. If they are not, there is one short line for them."""
     try:
-        validate(RunSettings, {"name": name})
+        validate(RunSettings, {"name": "run", **values})
     except InputError as error:
-        [line] = error.problems
-        assert line.startswith("name=") and len(line) < 300
+        assert len(error.problems) == 1 and len(error.problems[0]) < 400
         return False
     return True
 
@@ -30,20 +30,19 @@ def is_name_of_a_run(name: str) -> bool:
 @given(text=NAMES)
 def test_an_accepted_name_is_one_file_of_its_folder(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("names")
-    try:
+    if accepted(data={"name": "files", "train": "x.tsv", "test": {text: "y.tsv"}}):
         write_translations(folder, {text: SCORED})
-    except InputError:
-        assert [path for path in folder.rglob("*") if path.is_file()] == []
-        assert "/" in text or not is_name_of_a_run(text)  # the name of a run may contain folders; that of a split may not
-    else:
         assert [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()] == [Path(f"translations/{text}.tsv")]
-        assert is_name_of_a_run(text)
+        assert accepted(name=text)
+    if accepted(name=text):
+        (folder / text).mkdir(parents=True)
+        assert (folder / text).resolve().is_relative_to(folder.resolve()) and (folder / text).resolve() != folder.resolve()
 
 
 def test_names_that_leave_the_folder_or_fit_no_file_are_refused() -> None:
     ordinary = ["a", "suite/no_residual-seed1", "lr=1e-3", "été", "a b", "x" * 200, "v1.2@noon"]
     refused = ["", ".", "..", "a/../b", "/a", "a/", "a//b", "../a", ".a", "x" * 201, "é" * 101, "a\x1bb", "a\nb"]
-    assert [name for name in ordinary + refused if is_name_of_a_run(name)] == ordinary
+    assert [name for name in ordinary + refused if accepted(name=name)] == ordinary
 
 
 @pytest.mark.parametrize("name", ["a@b.fr", ".hidden"])
