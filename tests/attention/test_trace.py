@@ -51,8 +51,7 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Table(NamedTuple):
-    """A table in a trace. `title` gives the name and shape of the
-    table, and says which sentence, rows or columns it shows."""
+    """A table in a trace. Its title has its name and shape, and says which sentence, rows or columns it shows."""
 
     title: str
     grid: list[list[str]]

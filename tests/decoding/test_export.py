@@ -225,3 +225,12 @@ def test_bad_engines_get_one_line(trained: Path, name: str, monkeypatch: pytest.
         ended = command(f"{begin[name]} {overrides}", trained)
         assert ended.code == 2 and words in ended.err and ended.err.count("\n") == 1, ended
         assert not (trained / "new").exists()
+
+
+def test_a_translation_depends_on_neither_the_order_nor_the_other_sentences() -> None:
+    engine = CTranslate2(loaded(), BEAM)
+    batch = [n_best[0].tokens for n_best in engine(SRC)]
+    assert [n_best[0].tokens for n_best in engine(SRC[::-1])] == batch[::-1]
+    assert [engine([text])[0][0].tokens for text in SRC] == batch
+    assert len({tuple(tokens) for tokens in batch}) > len(SRC) / 2  # equal translations would hide a wrong order
+    assert engine([]) == []
