@@ -14,7 +14,7 @@ from rich.table import Table
 from entente import escape, files
 from entente.ablation.analysis import Lines, analyse
 from entente.ablation.charts import Points, against_baseline, color, diagnosis
-from entente.ablation.comparison import ALPHA, FAILED, NOT_COMPARED, Comparison, Row, compare, has_failed
+from entente.ablation.comparison import ALPHA, HARMED, NOT_COMPARED, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
 from entente.console import Task
 from entente.settings import MISSING
@@ -58,7 +58,6 @@ def spread(row: Row, split: str) -> str:
 def score_table(comparison: Comparison) -> Lines:
     """Returns the table of scores, with a line per variant."""
     first, *rest = comparison.splits or ["test"]
-    rest += [name.removesuffix(" bleu") for name in comparison.rows[0] if "@" in name]
     headings = ["variant", "verdict", f"BLEU {first}", "difference", "p (Holm)", *rest]
     lines = [[*headings, "chrF", "NLL", "finished", "parameters", "tokens/s"]]
     for row in comparison.rows:
@@ -67,7 +66,7 @@ def score_table(comparison: Comparison) -> Lines:
         bleu = [spread(row, first), *compared, *(spread(row, split) for split in rest)]
         finished = f"{row['finished']} of {row['runs']}"
         counts = [number(row["parameters"], 0), number(row["tokens_per_second"], 0)]
-        scores = [*bleu, number(row.get(f"{first} chrf")), number(row["nll"], 3)]
+        scores = [*bleu, number(row.get(f"{first} chrf")), number(row.get(f"{first} nll"), 3)]
         lines.append([row["variant"], row["verdict"], *scores, finished, *counts])
     return lines
 
@@ -139,10 +138,9 @@ def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str
         learning=against_baseline(suite, rows, learning, "step", "validation BLEU"),
         length=against_baseline(suite, rows, length, "words of the source", "BLEU"),
         lengths=lengths,
-        failures={row["variant"]: diagnosis(suite, row["variant"], first) for row in rows if has_failed(row, first)},
+        failures={row["variant"]: diagnosis(suite, row["variant"], first) for row in rows if row["verdict"] in HARMED},
         analysis=analysis,
         notes=notes(comparison),
         number=number,
         colors={row["variant"]: color(row) for row in rows},
-        failed=FAILED,
     )

@@ -64,10 +64,6 @@ class Run:
         return str(self.config.get("variant")), self.seed, json.dumps(self.learning, sort_keys=True)
 
     @property
-    def test_splits(self) -> list[str]:
-        return [split for split in self.metrics if split != "valid" and "@" not in split]
-
-    @property
     def output(self) -> Path:
         """The file for what the run prints, if it is one of a suite."""
         return self.directory.with_name(f"{self.directory.name}.log")
