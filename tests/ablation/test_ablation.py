@@ -189,6 +189,8 @@ def test_a_variant_that_depends_on_its_batch_is_evaluated_in_other_batches_too(b
     scores = json.loads((unharmed / "metrics.json").read_text())
     for grouping in ("alone", "mixed"):
         assert scores[f"test@{grouping}"]["nll"] == pytest.approx(scores["test"]["nll"], rel=1e-6)
+    refused = run(f"evaluate checkpoint={harmed} trust_data=true accelerator=cpu split=test@odd", tmp_path)
+    assert refused.code == 2 and "the part after @ must be one of alone, mixed" in refused.err
 
 
 def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_path: Path) -> None:

@@ -13,14 +13,13 @@ from rich.table import Table
 
 from entente import escape, files
 from entente.ablation.analysis import Lines, analyse
-from entente.ablation.charts import Points, against_baseline, color, diagnosis
+from entente.ablation.charts import COLORS, OTHER, Points, against_baseline, diagnosis
 from entente.ablation.comparison import ALPHA, HARMED, NOT_COMPARED, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
 from entente.console import Task
 from entente.settings import MISSING
 from entente.validation import to_text
 
-TERMINAL_COLUMNS = 5  # number of columns of the table of scores that a terminal shows
 Analysis = dict[str, Any] | None  # what `analyse` returns
 LOADER, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
 TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -86,7 +85,7 @@ def notes(comparison: Comparison) -> list[str]:
 def show(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> None:
     """Prints the tables."""
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
-    scores = [line[:TERMINAL_COLUMNS] for line in score_table(comparison)]
+    scores = [line[:5] for line in score_table(comparison)]  # as many columns as fit a narrow terminal
     tables = {"What differs": difference_table(suite), comparison.name: scores, **(analysis["tables"] if analysis else {})}
     for title, lines in tables.items():
         if lines:
@@ -121,6 +120,7 @@ def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str
     """Returns the whole HTML file."""
     rows, first = comparison.rows, (comparison.splits or ["test"])[0]
     lengths = [split for split in comparison.splits if split in (first, "test_long")]
+    colors = {row["variant"]: COLORS.get(row["verdict"], OTHER) for row in rows}
 
     def learning(run: Run) -> list[Points]:
         return [run.history.get("valid/bleu", [])]
@@ -135,12 +135,12 @@ def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str
         scores=score_table(comparison),
         differences=difference_table(suite),
         by_harm=sorted(rows[1:], key=lambda row: row.get(f"{first} difference") or 0.0),
-        learning=against_baseline(suite, rows, learning, "step", "validation BLEU"),
-        length=against_baseline(suite, rows, length, "words of the source", "BLEU"),
+        learning=against_baseline(suite, colors, learning, "step", "validation BLEU"),
+        length=against_baseline(suite, colors, length, "words of the source", "BLEU"),
         lengths=lengths,
         failures={row["variant"]: diagnosis(suite, row["variant"], first) for row in rows if row["verdict"] in HARMED},
         analysis=analysis,
         notes=notes(comparison),
         number=number,
-        colors={row["variant"]: color(row) for row in rows},
+        colors=colors,
     )
