@@ -27,7 +27,7 @@ SAMPLES = 2000
 
 def publish(suite: Suite, folder: Path) -> None:
     _write_compressed(folder / ROWS, [_line(run) for run in suite.runs if run.metrics])
-    for split in dict.fromkeys(split for run in suite.runs for split in run.test_splits):
+    for split in dict.fromkeys(split for run in suite.runs for split in _test_splits(run)):
         runs = [suite.of(variant)[0] for variant in suite.variants]
         runs = [run for run in runs if split in run.metrics and not run.row]  # a row has no translations
         texts = [run.translations(split) for run in runs]
@@ -37,9 +37,13 @@ def publish(suite: Suite, folder: Path) -> None:
             _write_compressed(folder / "translations" / f"{split}.tsv.gz", map("\t".join, rows))
 
 
+def _test_splits(run: Run) -> list[str]:
+    return [split for split in run.metrics if split != "valid" and "@" not in split]
+
+
 def _line(run: Run) -> str:
     """Returns a run as one line of JSON, with null in place of values that are not finite."""
-    counts = {split: run.counts(split) for split in run.test_splits}
+    counts = {split: run.counts(split) for split in _test_splits(run)}
     content = {
         "variant": run.config["variant"],
         "seed": run.seed,

@@ -153,7 +153,7 @@ def break_output(model: nn.Module) -> None:
     [(scale_queries, "model.scale=none"), (add_unread, "data.batch.eval_max_tokens=512"), (id, "model.mask_value=-1e9")],
 )
 def test_another_form_of_the_same_model_is_no_effect(form: Callable[[nn.Module], None], change: str, check: Check) -> None:
-    with pytest.raises(InputError, match="equal to the baseline in evaluation output, training loss, gradients"):
+    with pytest.raises(InputError, match="equal to the baseline in evaluation output and gradients"):
         check("transformer", "baseline", change, form=form)
 
 
@@ -189,11 +189,7 @@ def test_a_variant_that_depends_on_its_batch_is_evaluated_in_other_batches_too(b
     scores = json.loads((unharmed / "metrics.json").read_text())
     for grouping in ("alone", "mixed"):
         assert scores[f"test@{grouping}"]["nll"] == pytest.approx(scores["test"]["nll"], rel=1e-6)
-    folder = tmp_path / "again"
-    shared = f"evaluate checkpoint={harmed} trust_data=true accelerator=cpu"
-    assert run(f"{shared} split=test@mixed output={folder}", tmp_path).code == 0
-    assert json.loads((folder / "metrics.json").read_text())["test@mixed"]["bleu"] == metrics["test@mixed"]["bleu"]
-    refused = run(f"{shared} split=test@odd", tmp_path)
+    refused = run(f"evaluate checkpoint={harmed} trust_data=true accelerator=cpu split=test@odd", tmp_path)
     assert refused.code == 2 and "the part after @ must be one of alone, mixed" in refused.err
 
 
@@ -206,30 +202,24 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
         assert refused.code == 2 and "this model has no attention" in refused.err
 
 
-def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", SMALL)
+def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], tmp_path: Path, model: str) -> None:
     """The diagnosis is logged at step 1 and every 4 steps, and the weights equal those of a run without diagnosis."""
-    for model in SMALL:
-        diagnosed, plain = (
-            trained(base, tmp_path, f"model={model}", *SMALL[model], f"views.diagnosis={every}", f"name={model}{every}")
-            for every in (4, 0)
-        )
-        curves = {tag: points for tag, points in read_run(diagnosed).history.items() if tag.startswith("why/")}
-        assert curves and all([step for step, _ in points] == [1, 4, 8, 12] for points in curves.values())
-        places = {tag: points for tag, points in curves.items() if tag.count("/") == 2}
-        aspects = {tag.split("/")[1] for tag in places}
-        sublayer_aspects = {"update_ratio", "update_cosine", "position_cosine"} if model == "transformer" else set()
-        assert aspects == {"gradient_norm", "attention_entropy", "score_variance"} | sublayer_aspects
-        scalars = EventAccumulator(str(diagnosed)).Reload().Tags()["scalars"]
-        assert {tag for tag in scalars if tag.startswith("why/")} == curves.keys() - places.keys()
-        for aspect in aspects:
-            lines = [[value for _, value in points] for tag, points in places.items() if tag.split("/")[1] == aspect]
-            for word, end in (("smallest", min), ("largest", max)):
-                values = [value for _, value in curves[f"why/{aspect} {word}"]]
-                assert values == [end(column) for column in zip(*lines, strict=True)]
-        weights, plain_weights = (
-            read(path / "checkpoints" / f"step-{STEPS}.ckpt")["state_dict"] for path in (diagnosed, plain)
-        )
-        assert all(torch.equal(value, plain_weights[name]) for name, value in weights.items())
+    small = [f"model={model}", *SMALL[model]]
+    diagnosed, plain = (trained(base, tmp_path, *small, f"views.diagnosis={every}", f"name={every}") for every in (4, 0))
+    curves = {tag: points for tag, points in read_run(diagnosed).history.items() if tag.startswith("why/")}
+    assert curves and all([step for step, _ in points] == [1, 4, 8, 12] for points in curves.values())
+    places = {tag: points for tag, points in curves.items() if tag.count("/") == 2}
+    aspects = {tag.split("/")[1] for tag in places}
+    sublayer_aspects = {"update_ratio", "update_cosine", "position_cosine"} if model == "transformer" else set()
+    assert aspects == {"gradient_norm", "attention_entropy", "score_variance"} | sublayer_aspects
+    for aspect in aspects:
+        lines = [[value for _, value in points] for tag, points in places.items() if tag.split("/")[1] == aspect]
+        for word, end in (("smallest", min), ("largest", max)):
+            values = [value for _, value in curves[f"why/{aspect} {word}"]]
+            assert values == [end(column) for column in zip(*lines, strict=True)]
+    weights, plain_weights = (read(path / "checkpoints" / f"step-{STEPS}.ckpt")["state_dict"] for path in (diagnosed, plain))
+    assert all(torch.equal(value, plain_weights[name]) for name, value in weights.items())
 
 
 # Suites
@@ -413,14 +403,3 @@ def test_a_suite_that_is_interrupted_goes_on_and_ends_with_the_same_table(
     assert process.returncode == 0, out
     assert sorted(path.name for path in stopped.glob("*/")) == ["baseline-seed1", "no_residual_cross-seed1"]
     assert len(scores(stopped)) == 3 and scores(stopped) == scores(uninterrupted)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local"])
-def test_hydras_own_multirun_trains_the_same_variants(base: list[str], tmp_path: Path, launcher: str) -> None:
-    settings = ["ablation=baseline,no_residual", f"hydra/launcher={launcher}", "trainer.threads=1"]
-    arguments = [sys.executable, "-P", "-m", "entente", "train", "--multirun", *base, *SMALL["transformer"], *settings]
-    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr
-    runs = {path.parent.name for path in (tmp_path / "outputs").glob("*/metrics.json")}
-    assert runs == {f"{name}-transformer-files-seed1" for name in ("baseline", "no_residual")}

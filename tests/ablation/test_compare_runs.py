@@ -85,7 +85,7 @@ def test_a_run_without_a_baseline_of_its_seed_is_compared_with_the_first(tmp_pat
     result = comparison.rows[1]
     assert result["verdict"] == "worse" and result["test difference"] < -20
     text = page(comparison, suite)
-    assert "Why it failed" in text and "One seed only" in text and "±" not in text
+    assert "Why it is worse" in text and "One seed only" in text and "±" not in text
 
 
 def test_each_list_of_runs_has_its_own_folder(tmp_path: Path) -> None:

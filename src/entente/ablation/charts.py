@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from entente import escape
-from entente.ablation.comparison import AS_GOOD, BETTER, DIVERGED, STUCK, WORSE, Row
+from entente.ablation.comparison import AS_GOOD, BETTER, DIVERGED, STUCK, WORSE
 from entente.ablation.runs import Run, Suite
 
 # Mostly Okabe and Ito's colours, which colour-blind readers can tell apart.
@@ -26,10 +26,6 @@ LOGARITHMIC = ("gradient norm", "score variance")  # titles of panels with a log
 
 Points = Sequence[tuple[float, float]]
 Lines = Sequence[tuple[Points, Any]]  # the points and the colour of each line
-
-
-def color(row: Row) -> str:
-    return COLORS.get(row["verdict"], OTHER)
 
 
 def draw(panels: Mapping[str, Lines], x: str, y: str = "", legend: Mapping[str, Any] | None = None) -> Markup:
@@ -64,13 +60,14 @@ def draw(panels: Mapping[str, Lines], x: str, y: str = "", legend: Mapping[str, 
     return Markup('<img alt="{} against {}" src="data:image/svg+xml;base64,{}">').format(y or "measurements", x, image)
 
 
-def against_baseline(suite: Suite, rows: Sequence[Row], curves: Callable[[Run], list[Points]], x: str, y: str) -> Markup:
+def against_baseline(suite: Suite, colors: Mapping[str, str], curves: Callable[[Run], list[Points]], x: str, y: str) -> Markup:
     """Draws a panel per variant, with the lines of its runs in colour and the baseline's in grey. curves: returns a run's
-    lines."""
-    lines = {row["variant"]: [curve for run in suite.of(row["variant"]) for curve in curves(run) if curve] for row in rows}
-    grey = [(points, GREY) for points in lines[rows[0]["variant"]]]
-    colored = {row["variant"]: [(points, color(row)) for points in lines[row["variant"]]] for row in rows[1:] or rows}
-    return draw({variant: [*grey, *curves] for variant, curves in colored.items() if curves}, x, y)
+    lines. colors: by variant."""
+    lines = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in suite.variants}
+    grey = [(points, GREY) for points in lines[suite.variants[0]]]
+    variants = [variant for variant in suite.variants[1:] or suite.variants if lines[variant]]
+    panels = {variant: [*grey, *((points, colors[variant]) for points in lines[variant])] for variant in variants}
+    return draw(panels, x, y)
 
 
 def diagnosis(suite: Suite, variant: str, first: str) -> Markup:

@@ -30,24 +30,23 @@ from entente.console import show_progress
 from entente.errors import InputError
 
 ALPHA = 0.05  # family-wise error rate of the verdicts "worse" and "better" on a split
-FAILED = 0.9  # a variant has failed if it is worse and reaches at most this share of the baseline's BLEU
 PLATEAU = 0.9  # a model is on the plateau if its NLL is at least this share of the unigram NLL
 AS_GOOD, WORSE, BETTER, NOT_COMPARED = "as good", "worse", "better", "not compared"
 STUCK, DIVERGED, UNFINISHED = "never left the plateau", "diverged", "not finished"
+HARMED = (WORSE, STUCK, DIVERGED, UNFINISHED)
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: the test splits. rows: one per variant, the baseline first. The keys of a row are the
+    """The results of a suite. splits: all but valid. rows: one per variant, the baseline first. The keys of a row are the
     columns of comparison.csv; a missing number is None. Each split has these columns, which begin with its name:
 
-    bleu, chrf    means over the finished seeds; bleu_sd and chrf_sd are the sample standard deviations
-    baseline      the baseline's BLEU, averaged over the seeds that are compared with it
-    difference    BLEU minus the baseline's, averaged over these seeds; lowest and highest are its range over them
-    p, p_holm     the largest one-tailed p over these seeds; the same p, doubled and corrected
+    bleu, chrf, nll    means over the finished seeds; bleu_sd and chrf_sd are the sample standard deviations
+    difference         BLEU minus the baseline's, averaged over the seeds compared; lowest and highest are its range over them
+    p, p_holm          the largest one-tailed p over these seeds; the same p, doubled and corrected
 
-    A split decoded in other batches as well, such as test@alone, has only bleu. nll is on the first test split."""
+    A split decoded in other batches as well, such as test@alone, is not compared."""
 
     name: str
     seeds: list[int]
@@ -59,8 +58,7 @@ class Comparison:
 
 def compare(suite: Suite, samples: int) -> Comparison:
     """Returns the comparison of a suite. samples: number of bootstrap samples."""
-    splits = list(dict.fromkeys(split for run in suite.runs for split in run.test_splits))
-    regrouped = list(dict.fromkeys(split for run in suite.runs for split in run.metrics if "@" in split))
+    splits = list(dict.fromkeys(split for run in suite.runs for split in run.metrics if split != "valid"))
     first = splits[0] if splits else "test"
     scores = {split: _scores(suite, split, samples) for split in splits}
     rows: list[Row] = []
@@ -73,20 +71,12 @@ def compare(suite: Suite, samples: int) -> Comparison:
             "verdict": failures[0] if failures else _verdict(numbers) if rows else BASELINE,
             "finished": len(finished),
             "runs": len(runs),
-            "nll": mean(_values(runs, first, "nll")),
             "parameters": finished[0].training["parameters"] if finished else None,
             "tokens_per_second": mean(run.training["tokens_per_second"] for run in finished),
         }
-        row |= {f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()}
-        rows.append(row | {f"{split} bleu": mean(_values(runs, split, "bleu")) for split in regrouped})
+        rows.append(row | {f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()})
     signatures = [run.metrics[first]["signature"]["bleu"] for run in suite.runs if first in run.metrics]
     return Comparison(suite.name, sorted({run.seed for run in suite.runs}), samples, splits, "".join(signatures[:1]), rows)
-
-
-def has_failed(row: Row, first: str) -> bool:
-    """Returns whether a variant failed, or has at most FAILED times the baseline's BLEU. first: the first test split."""
-    is_far = row["verdict"] == WORSE and row[f"{first} difference"] <= (FAILED - 1) * row[f"{first} baseline"]
-    return is_far or row["verdict"] in (STUCK, DIVERGED, UNFINISHED)
 
 
 class CountedBLEU(BLEU):
@@ -120,7 +110,7 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     for base in suite.of(suite.variants[0]):
         runs = [run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base]
         runs = [run for run in runs if split in run.metrics]
-        if runs and split in base.metrics:
+        if runs and split in base.metrics and "@" not in split:
             show_progress(split)
             counts, digests = zip(*(run.counts(split) for run in (base, *runs)), strict=True)
             if different := [run for run, digest in zip(runs, digests[1:], strict=True) if digest != digests[0]]:
@@ -132,14 +122,16 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
     numbers = {}
     for variant in suite.variants:
-        bleu, chrf = (_values(suite.of(variant), split, metric) for metric in ("bleu", "chrf"))
+        bleu, chrf, nll = (
+            [run.metrics[split][name] for run in suite.of(variant) if split in run.metrics] for name in ("bleu", "chrf", "nll")
+        )
         differences = [score - base for _, score, base in compared[variant]]
         numbers[variant] = {
             "bleu": mean(bleu),
             "bleu_sd": statistics.stdev(bleu) if len(bleu) > 1 else None,
             "chrf": mean(chrf),
             "chrf_sd": statistics.stdev(chrf) if len(chrf) > 1 else None,
-            "baseline": mean(base for _, _, base in compared[variant]),
+            "nll": mean(nll),
             "difference": mean(differences),
             "lowest": min(differences, default=None),
             "highest": max(differences, default=None),
@@ -169,10 +161,6 @@ def _failure(run: Run, first: str) -> str | None:
     if not math.isfinite(nll) or nll > math.log(run.learning["data.tokenizer.vocab_size"]) + 1:
         return DIVERGED
     return STUCK if nll >= PLATEAU * run.training["unigram_nll"] else None
-
-
-def _values(runs: Iterable[Run], split: str, name: str) -> list[float]:
-    return [run.metrics[split][name] for run in runs if name in run.metrics.get(split, {})]
 
 
 def mean(values: Iterable[float]) -> float | None:

@@ -40,7 +40,12 @@ def check_effect(baseline: RunSettings, variant: RunSettings) -> None:
         if not (torch.equal(batches[0].src, batches[1].src) and torch.equal(batches[0].tgt, batches[1].tgt)):
             return
         models = base_translator.model.double(), translator.model.double()
-        _check_start(*models, variant.variant)
+        initial = dict(models[0].named_parameters())
+        for path, parameter in models[1].named_parameters():
+            same_shape = path in initial and initial[path].shape == parameter.shape
+            if same_shape and not torch.equal(initial[path], parameter) and parameter.any():  # zero: its effect starts off
+                text = f"ablation {variant.variant}: {path} does not start with the baseline's values"
+                raise InputError(f"{text}; leave the seed as it is")
         samples = base_data.sample(SENTENCES), data.sample(SENTENCES)
         behaviours = [_behaviour(*run) for run in zip(models, samples, (baseline, variant), strict=True)]
         if not all(_equal(*pair) for pair in zip(*behaviours, strict=True)):
@@ -50,15 +55,6 @@ def check_effect(baseline: RunSettings, variant: RunSettings) -> None:
         f"ablation {variant.variant}: equal to the baseline in {aspects}, so it has no effect; if the experiment already "
         "has these settings, add experiment=ablation_baseline; else fix the ablation's file or the code that ignores it"
     )
-
-
-def _check_start(baseline: Seq2Seq, variant: Seq2Seq, name: str) -> None:
-    """Raises InputError unless the parameters that both models have start equal, or at zero in the variant."""
-    initial = dict(baseline.named_parameters())
-    for path, parameter in variant.named_parameters():
-        same_shape = path in initial and initial[path].shape == parameter.shape
-        if same_shape and not torch.equal(initial[path], parameter) and parameter.any():
-            raise InputError(f"ablation {name}: {path} does not start with the baseline's values; leave the seed as it is")
 
 
 def _behaviour(model: Seq2Seq, batch: Batch, settings: RunSettings) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -13,14 +13,13 @@ from rich.table import Table
 
 from entente import escape, files
 from entente.ablation.analysis import Lines, analyse
-from entente.ablation.charts import Points, against_baseline, color, diagnosis
-from entente.ablation.comparison import ALPHA, FAILED, NOT_COMPARED, Comparison, Row, compare, has_failed
+from entente.ablation.charts import COLORS, OTHER, Points, against_baseline, diagnosis
+from entente.ablation.comparison import ALPHA, HARMED, NOT_COMPARED, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
 from entente.console import Task
 from entente.settings import MISSING
 from entente.validation import to_text
 
-TERMINAL_COLUMNS = 5  # number of columns of the table of scores that a terminal shows
 Analysis = dict[str, Any] | None  # what `analyse` returns
 LOADER, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
 TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -58,7 +57,6 @@ def spread(row: Row, split: str) -> str:
 def score_table(comparison: Comparison) -> Lines:
     """Returns the table of scores, with a line per variant."""
     first, *rest = comparison.splits or ["test"]
-    rest += [name.removesuffix(" bleu") for name in comparison.rows[0] if "@" in name]
     headings = ["variant", "verdict", f"BLEU {first}", "difference", "p (Holm)", *rest]
     lines = [[*headings, "chrF", "NLL", "finished", "parameters", "tokens/s"]]
     for row in comparison.rows:
@@ -67,7 +65,7 @@ def score_table(comparison: Comparison) -> Lines:
         bleu = [spread(row, first), *compared, *(spread(row, split) for split in rest)]
         finished = f"{row['finished']} of {row['runs']}"
         counts = [number(row["parameters"], 0), number(row["tokens_per_second"], 0)]
-        scores = [*bleu, number(row.get(f"{first} chrf")), number(row["nll"], 3)]
+        scores = [*bleu, number(row.get(f"{first} chrf")), number(row.get(f"{first} nll"), 3)]
         lines.append([row["variant"], row["verdict"], *scores, finished, *counts])
     return lines
 
@@ -87,7 +85,7 @@ def notes(comparison: Comparison) -> list[str]:
 def show(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> None:
     """Prints the tables."""
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
-    scores = [line[:TERMINAL_COLUMNS] for line in score_table(comparison)]
+    scores = [line[:5] for line in score_table(comparison)]  # as many columns as fit a narrow terminal
     tables = {"What differs": difference_table(suite), comparison.name: scores, **(analysis["tables"] if analysis else {})}
     for title, lines in tables.items():
         if lines:
@@ -122,6 +120,7 @@ def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str
     """Returns the whole HTML file."""
     rows, first = comparison.rows, (comparison.splits or ["test"])[0]
     lengths = [split for split in comparison.splits if split in (first, "test_long")]
+    colors = {row["variant"]: COLORS.get(row["verdict"], OTHER) for row in rows}
 
     def learning(run: Run) -> list[Points]:
         return [run.history.get("valid/bleu", [])]
@@ -136,13 +135,12 @@ def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str
         scores=score_table(comparison),
         differences=difference_table(suite),
         by_harm=sorted(rows[1:], key=lambda row: row.get(f"{first} difference") or 0.0),
-        learning=against_baseline(suite, rows, learning, "step", "validation BLEU"),
-        length=against_baseline(suite, rows, length, "words of the source", "BLEU"),
+        learning=against_baseline(suite, colors, learning, "step", "validation BLEU"),
+        length=against_baseline(suite, colors, length, "words of the source", "BLEU"),
         lengths=lengths,
-        failures={row["variant"]: diagnosis(suite, row["variant"], first) for row in rows if has_failed(row, first)},
+        failures={row["variant"]: diagnosis(suite, row["variant"], first) for row in rows if row["verdict"] in HARMED},
         analysis=analysis,
         notes=notes(comparison),
         number=number,
-        colors={row["variant"]: color(row) for row in rows},
-        failed=FAILED,
+        colors=colors,
     )

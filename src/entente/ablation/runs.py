@@ -64,20 +64,14 @@ class Run:
         return str(self.config.get("variant")), self.seed, json.dumps(self.learning, sort_keys=True)
 
     @property
-    def test_splits(self) -> list[str]:
-        return [split for split in self.metrics if split != "valid" and "@" not in split]
-
-    @property
     def output(self) -> Path:
         """The file for what the run prints, if it is one of a suite."""
         return self.directory.with_name(f"{self.directory.name}.log")
 
-    def printed(self) -> str:
-        return self.output.read_text(encoding="utf-8", errors="replace") if self.output.is_file() else ""
-
     @property
     def diverged(self) -> bool:
-        return not self.metrics and self.printed().rstrip().rpartition("\n")[2].startswith("diverged: ")
+        text = self.output.read_text(encoding="utf-8", errors="replace") if self.output.is_file() else ""
+        return not self.metrics and text.rstrip().rpartition("\n")[2].startswith("diverged: ")
 
     def translations(self, split: str) -> dict[str, list[str]]:
         """Returns the columns of translations/SPLIT.tsv: source, reference and translation, in the order of the corpus."""

@@ -39,7 +39,7 @@ class Job:
     @property
     def step(self) -> int:
         """The last step that the current process has logged."""
-        return int([0, *STEP.findall(self.run.printed())][-1]) if self.process else 0
+        return int([0, *STEP.findall(self.run.output.read_text(encoding="utf-8", errors="replace"))][-1]) if self.process else 0
 
     def train(self, threads: int, stopping: threading.Event) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
