@@ -48,8 +48,10 @@ def run_settings(overrides: Sequence[str], **changes: Any) -> RunSettings:
     return validate(RunSettings, configuration("train", overrides) | changes)
 
 
-def precise_settings(model: str, folder: Path, *more: str) -> RunSettings:
+def precise_settings(model: str, folder: Path, *changes: str) -> RunSettings:
     """Returns the settings of a small run on the corpus, in float64, that logs each step."""
     exact = ["trainer.accelerator=cpu", "trainer.threads=1", "trainer.precision=64-true"]
     steps = ["trainer.validate_every=101", "trainer.log_every=1", "data.batch.max_tokens=600", "optim.label_smoothing=0.2"]
-    return run_settings([*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *exact, *steps, *more])
+    return run_settings(
+        [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *exact, *steps, *changes]
+    )
