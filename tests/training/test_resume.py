@@ -231,20 +231,6 @@ def test_the_random_generators_of_the_caller_are_left_alone(run: Run) -> None:
     assert draw() == expected
 
 
-def test_the_speed_is_that_of_the_whole_training(run: Run, uninterrupted_run: Run, interrupt: Run) -> None:
-    """The reported speed covers all steps, including unlogged steps and steps before an interrupt."""
-    rarely = "trainer.log_every=100"
-    uninterrupted = uninterrupted_run("birnn", rarely)
-    interrupt(9, "birnn", "stopped", rarely)
-    stopped = run("birnn", "stopped", rarely, resume="auto")
-    states = [read(path / "checkpoints" / f"step-{STEPS}.ckpt")["translator"] for path in (uninterrupted, stopped)]
-    assert states[0]["tokens"] == states[1]["tokens"] > 100 * STEPS
-    (stopped / "metrics.json").unlink()
-    run("birnn", "stopped", rarely, resume="auto")
-    speed = json.loads((stopped / "training.json").read_text())["tokens_per_second"]
-    assert speed == pytest.approx(states[1]["tokens"] / states[1]["seconds"], abs=0.1)
-
-
 def test_resume_auto_takes_the_newest_unfinished_run_which_only_one_process_may_train(
     run: Run, interrupt: Run, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -175,20 +175,6 @@ def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixt
     assert "overfit=true: memorising one batch" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("experiment", "name", "steps"),
-    [
-        ("multi30k_transformer", "transformer-multi30k", 4000),
-        ("multi30k_best", "transformer-multi30k-best", 7500),
-        ("multi30k_birnn", "birnn-multi30k", 3500),
-    ],
-)
-def test_a_multi30k_experiment_needs_only_a_folder(experiment: str, name: str, steps: int) -> None:
-    settings = run_settings([f"experiment={experiment}", "data.src=en", "data.tgt=fr", "data.root=somewhere"])
-    assert settings.name == f"baseline-{name}-en-fr-seed1"
-    assert (settings.model.name, settings.trainer.max_steps) == (name.partition("-")[0], steps)
-
-
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
     of_the_data = [override for override in base if not override.startswith(("trainer.", "optim."))]
     run = trained(of_the_data, "birnn", "trainer=debug", "data.batch.eval_max_tokens=60", "trainer.accelerator=cpu")
