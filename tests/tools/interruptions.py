@@ -103,8 +103,8 @@ def _flat(value: object, key: str) -> Iterator[tuple[str, object]]:
         yield key, value
 
 
-def _unequal(values: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
-    return sorted(key for key in values.keys() | others.keys() if not _equal(values.get(key), others.get(key)))
+def _unequal(values: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    return sorted(key for key in values.keys() | expected.keys() if not _equal(values.get(key), expected.get(key)))
 
 
 def _equal(a: object, b: object) -> bool:

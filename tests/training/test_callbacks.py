@@ -71,10 +71,10 @@ def translator(vocabulary: Vocabulary, name: str = "transformer", max_steps: int
     return Translator(build(settings.model, sizes_of(vocabulary, seed=1)), vocabulary, settings, {})
 
 
-def data_of(vocabulary: Vocabulary, **more: Any) -> TranslationData:
-    """Returns data whose training and validation pairs are SRC and TGT. more: for the corpus."""
+def data_of(vocabulary: Vocabulary) -> TranslationData:
+    """Returns data whose training and validation pairs are SRC and TGT."""
     split = Dataset.from_dict({"src": SRC, "tgt": TGT})
-    return TranslationData(Corpus(split, split, {}, **more), vocabulary, BatchSettings(max_tokens=60))
+    return TranslationData(Corpus(split, split, {}), vocabulary, BatchSettings(max_tokens=60))
 
 
 def fit(module: Translator, path: Path, *callbacks: L.Callback, **options: Any) -> L.Trainer:

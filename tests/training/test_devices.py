@@ -60,9 +60,9 @@ def dropout_masks(folder: Path, seed: int) -> list[Tensor]:
 
 
 def test_dropout_depends_only_on_the_seed_and_the_position_of_the_batch(tmp_path: Path) -> None:
-    masks, again, others = (dropout_masks(tmp_path, seed) for seed in (3, 3, 4))
-    assert len(masks) == 4 and all(map(torch.equal, masks, again))
-    distinct = {mask.numpy().tobytes() for mask in [*masks, *others]}
+    masks, repeated, of_seed_4 = (dropout_masks(tmp_path, seed) for seed in (3, 3, 4))
+    assert len(masks) == 4 and all(map(torch.equal, masks, repeated))
+    distinct = {mask.numpy().tobytes() for mask in [*masks, *of_seed_4]}
     assert len(distinct) == 8
 
 
@@ -126,9 +126,9 @@ def test_processes_equal_one_that_accumulates_as_many_batches(
     torch.testing.assert_close(torch.load(tmp_path / "recorded.pt"), expected, rtol=1e-10, atol=1e-12)
 
 
-def train_command(folder: Path, name: str, *more: str) -> list[str]:
-    """Returns the command that trains a small Transformer as the run `name`, with the additional overrides `more`."""
-    return command([*write_corpus(folder), *SMALL["transformer"], *SETTINGS, f"output_dir={folder}", f"name={name}", *more])
+def train_command(folder: Path, name: str, *changes: str) -> list[str]:
+    """Returns the command that trains a small Transformer as the run `name`, with additional overrides."""
+    return command([*write_corpus(folder), *SMALL["transformer"], *SETTINGS, f"output_dir={folder}", f"name={name}", *changes])
 
 
 def run_to_end(words: list[str], code: int = 0) -> str:

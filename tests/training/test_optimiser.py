@@ -50,8 +50,8 @@ def test_without_warm_up_only_the_rates_of_the_warm_up_change(override: str) -> 
     overrides = [override, "trainer.max_steps=5003", "++data.root=."]
     overrides += ["experiment=ablation_baseline"] * ("experiment" not in override)
     settings = {}
-    for name, more in {"baseline": [], "no_warmup": ["ablation=no_warmup"]}.items():
-        settings[name] = OptimSettings(**configuration("train", [*overrides, *more])["optim"])
+    for name, ablation in {"baseline": [], "no_warmup": ["ablation=no_warmup"]}.items():
+        settings[name] = OptimSettings(**configuration("train", [*overrides, *ablation])["optim"])
     warmup = settings["baseline"].warmup
     assert settings["no_warmup"] == settings["baseline"].model_copy(update={"warmup": 0}) and warmup > 0
     rates = {name: [rate_factor(optim, step, 5003) for step in range(5003)] for name, optim in settings.items()}
@@ -136,8 +136,8 @@ def test_muon_has_the_matrices_and_adam_the_embeddings_the_projection_to_the_voc
     model, score = small(name, **changes), changes.get("score") if name == "transformer" else None
     count_of = {id(parameter): count for count, group in matrices(model).items() for parameter in group}
     counts = {path: count_of[id(p)] for path, p in model.named_parameters() if id(p) in count_of}
-    others = {path for path, p in model.named_parameters() if p.dim() > 1} - counts.keys()
-    vectors = {path for path in others if "embedding" not in path and path != "output.weight"}  # (H, K), a vector per head
+    rest = {path for path, p in model.named_parameters() if p.dim() > 1} - counts.keys()
+    vectors = {path for path in rest if "embedding" not in path and path != "output.weight"}  # (H, K), a vector per head
     assert all(isinstance(model.get_submodule(path.rpartition(".")[0]), AdditiveScore) for path in vectors)
     assert bool(vectors) == (score == "additive")
     heads = {path: model.get_parameter(path) for path in counts if model.get_parameter(path).dim() == 3}  # (H, K, K)

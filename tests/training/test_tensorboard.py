@@ -114,7 +114,7 @@ class Drawn(NamedTuple):
 
 
 @pytest.fixture
-def drawn(tmp_path: Path) -> dict[str, Drawn]:
+def maps(tmp_path: Path) -> dict[str, Drawn]:
     """Writes a model's attention maps for two sentences to an event file, and returns the maps by tag."""
     vocabulary = Vocabulary(Tokenizer.train(FRENCH * 3, 330), Tokenizer.train(ENGLISH * 3, 330), joint=False)
     sizes = TransformerSettings(d_model=12, n_heads=2, n_layers=2, d_ff=20)
@@ -152,16 +152,16 @@ def check_view(browser: Page, view: str, maps: dict[str, Drawn]) -> None:
 
 
 @pytest.mark.slow
-def test_a_browser_shows_the_maps_with_legible_tokens(drawn: dict[str, Drawn], tmp_path: Path) -> None:
-    assert {tag.split("/")[2] for tag in drawn} == {ENCODER, DECODER, CROSS} and len(drawn) == 6
-    assert all(map.font >= LEGIBLE for map in drawn.values())
-    assert all(part in drawn[f"weights/garçon/{CROSS}"].text for part in ("·Le", "·garçon", "été"))
+def test_a_browser_shows_the_maps_with_legible_tokens(maps: dict[str, Drawn], tmp_path: Path) -> None:
+    assert {tag.split("/")[2] for tag in maps} == {ENCODER, DECODER, CROSS} and len(maps) == 6
+    assert all(map.font >= LEGIBLE for map in maps.values())
+    assert all(part in maps[f"weights/garçon/{CROSS}"].text for part in ("·Le", "·garçon", "été"))
     with new_page() as (browser, problems), tensorboard(tmp_path / "logs") as address:
         fetch(f"{address}data/plugin/images/tags")
         for view in VIEWS:
             browser.goto("about:blank")  # changing only the fragment of the address would not reload the page
             browser.goto(f"{address}?darkMode=false#{view}")
-            check_view(browser, view, drawn)
+            check_view(browser, view, maps)
         assert problems == []
 
 

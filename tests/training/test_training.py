@@ -40,8 +40,8 @@ def overrides_in(folder: Path) -> list[str]:
     ]
 
 
-def trained(base: list[str], model: str, *more: str) -> Path:
-    return train(run_settings([*base, f"model={model}", *SMALL[model], *more]))
+def trained(base: list[str], model: str, *changes: str) -> Path:
+    return train(run_settings([*base, f"model={model}", *SMALL[model], *changes]))
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ RECIPES = sorted(path.stem for path in CONFIGS.glob("recipe/*_*.yaml"))
 def test_a_recipe_is_chosen_by_data_and_model_and_changes_what_it_says(recipe: str) -> None:
     data, model = recipe.split("_")
     fast, baseline = (
-        dict(flat(configuration("train", [f"data={data}", f"model={model}", *more])))
-        for more in ([], ["experiment=ablation_baseline"])
+        dict(flat(configuration("train", [f"data={data}", f"model={model}", *changes])))
+        for changes in ([], ["experiment=ablation_baseline"])
     )
     settings = dict(flat(read_yaml(CONFIGS / "recipe" / f"{recipe}.yaml")))
     leaves = {key for key, value in settings.items() if not isinstance(value, dict)}
@@ -134,8 +134,8 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: lis
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(base: list[str], model: str, tmp_path: Path) -> None:
-    more = ["trainer.max_steps=400", "trainer.validate_every=200", f"optim.lr={LR[model]}", "optim.warmup=20"]
-    run = trained(base, model, *more, "search.length_factor=1.5")
+    changes = ["trainer.max_steps=400", "trainer.validate_every=200", f"optim.lr={LR[model]}", "optim.warmup=20"]
+    run = trained(base, model, *changes, "search.length_factor=1.5")
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["test"]["bleu"] > 95
     command(f"evaluate checkpoint={run} trust_data=true split=all accelerator=cpu output=out", tmp_path)
@@ -167,30 +167,17 @@ def test_a_second_run_of_one_name_has_a_directory_of_its_own(base: list[str]) ->
 
 
 def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["overfit=true", "trainer.max_steps=150", "trainer.validate_every=150", "optim.lr=1e-2", "data.batch.max_tokens=90"]
-    run = trained(base, "transformer", *more)
+    changes = ["overfit=true", "trainer.max_steps=150", "trainer.validate_every=150"]
+    changes += ["optim.lr=1e-2", "data.batch.max_tokens=90"]
+    run = trained(base, "transformer", *changes)
     [(split, scores)] = json.loads((run / "metrics.json").read_text()).items()  # one split, since all splits are the same batch
     assert (split, scores["bleu"]) == ("valid", pytest.approx(100)) and scores["sentences"] < 23
     assert "overfit=true: memorising one batch" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("experiment", "name", "steps"),
-    [
-        ("multi30k_transformer", "transformer-multi30k", 4000),
-        ("multi30k_best", "transformer-multi30k-best", 7500),
-        ("multi30k_birnn", "birnn-multi30k", 3500),
-    ],
-)
-def test_a_multi30k_experiment_needs_only_a_folder(experiment: str, name: str, steps: int) -> None:
-    settings = run_settings([f"experiment={experiment}", "data.src=en", "data.tgt=fr", "data.root=somewhere"])
-    assert settings.name == f"baseline-{name}-en-fr-seed1"
-    assert (settings.model.name, settings.trainer.max_steps) == (name.partition("-")[0], steps)
-
-
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
-    others = [override for override in base if not override.startswith(("trainer.", "optim."))]
-    run = trained(others, "birnn", "trainer=debug", "data.batch.eval_max_tokens=60", "trainer.accelerator=cpu")
+    of_the_data = [override for override in base if not override.startswith(("trainer.", "optim."))]
+    run = trained(of_the_data, "birnn", "trainer=debug", "data.batch.eval_max_tokens=60", "trainer.accelerator=cpu")
     assert run.name.endswith("-debug")  # a debug run must not take the name of a real run
     assert json.loads((run / "training.json").read_text())["steps"] == 2
     assert 0 < json.loads((run / "metrics.json").read_text())["valid"]["sentences"] < 23
@@ -213,8 +200,8 @@ def test_a_run_that_cannot_start_is_refused_before_a_directory_is_made(base: lis
 
 
 def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
-    more = ["data.tokenizer.joint=false", "data.tokenizer.type=unigram", "data.tokenizer.vocab_size=300"]
-    run = checkpoint.load(str(trained(base, "transformer", *more)))
+    changes = ["data.tokenizer.joint=false", "data.tokenizer.type=unigram", "data.tokenizer.vocab_size=300"]
+    run = checkpoint.load(str(trained(base, "transformer", *changes)))
     assert run.vocabulary.src.model != run.vocabulary.tgt.model
     assert run.model.src_embedding.weight is not run.model.tgt_embedding.weight
     assert run.model.output.weight is run.model.tgt_embedding.weight

@@ -22,9 +22,9 @@ def build_optimiser(settings: OptimSettings, model: nn.Module, fused: bool = Fal
     Muon (Jordan et al. 2024) updates the matrices and AdamW the rest. fused: see torch.optim.AdamW."""
     stacked = matrices(model) if settings.optimizer == "muon" else {}
     by_muon = {id(parameter) for group in stacked.values() for parameter in group}
-    others = {"params": [parameter for parameter in model.parameters() if id(parameter) not in by_muon]}
+    rest = {"params": [parameter for parameter in model.parameters() if id(parameter) not in by_muon]}
     betas, decay = (settings.beta1, settings.beta2), settings.weight_decay
-    adam = torch.optim.AdamW([others], settings.lr, betas, eps=1e-9, weight_decay=decay, fused=fused)
+    adam = torch.optim.AdamW([rest], settings.lr, betas, eps=1e-9, weight_decay=decay, fused=fused)
     if not stacked:
         return adam
     groups = [{"params": group, "stacked": count} for count, group in stacked.items()]
