@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
 from conftest import ENGLISH, FRENCH, SIZES
-from entente.attention.draw import LINK_COLOR, draw, draw_heads, draw_pair
+from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_heads, draw_pair
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Vocabulary
 from entente.models.seq2seq import pad
@@ -100,6 +100,19 @@ def test_nothing_recorded_is_an_error(vocabulary: Vocabulary, ids: Any, monkeypa
     monkeypatch.setattr(model, "decode", lambda tgt, state: None)
     with pytest.raises(RuntimeError, match=r"decoder\.0\.self_attention\.weights"):
         record(model, vocabulary, ids[0][0], ids[1][0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "as_decoded"), [({}, True), ({"mask_future": False}, False), ({"softmax": "queries"}, False)]
+)
+def test_a_map_that_decoding_does_not_use_is_marked(
+    changes: dict[str, Any], as_decoded: bool, vocabulary: Vocabulary, ids: Any
+) -> None:
+    model = model_of("transformer", vocabulary, **changes)
+    for map in record(model, vocabulary, ids[0][1], ids[1][1]):
+        assert map.as_decoded == (as_decoded or map.kind == ENCODER)
+        for figure in (draw(map, ""), draw_pair({"it": map}, "")):
+            assert (NOT_AS_DECODED in " ".join(" ".join(t.get_text() for t in texts(figure)).split())) == (not map.as_decoded)
 
 
 def test_kinds_by_path() -> None:
