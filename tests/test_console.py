@@ -115,7 +115,7 @@ def raise_error(error: BaseException) -> Callable[[], None]:
         (raise_error(Interrupted("saved at step 3; continue with\nresume=x")), 75, ["saved at step 3; continue with resume=x"]),
         (press_ctrl_c, 130, ["stopped by SIGINT"]),
     ],
-    ids=str,
+    ids=["two problems", "escapes", "no file", "no memory", "diverged", "interrupted", "Ctrl-C"],
 )
 def test_a_command_ends_with_lines_and_a_code(
     act: Callable[[], None], code: int, lines: list[str], capsys: pytest.CaptureFixture[str]
