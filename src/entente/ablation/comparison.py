@@ -122,9 +122,8 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
     numbers = {}
     for variant in suite.variants:
-        bleu, chrf, nll = (
-            [run.metrics[split][name] for run in suite.of(variant) if split in run.metrics] for name in ("bleu", "chrf", "nll")
-        )
+        metrics = [run.metrics[split] for run in suite.of(variant) if split in run.metrics]
+        bleu, chrf, nll = ([scores[name] for scores in metrics] for name in ("bleu", "chrf", "nll"))
         differences = [score - base for _, score, base in compared[variant]]
         numbers[variant] = {
             "bleu": mean(bleu),

@@ -28,7 +28,6 @@ from entente.settings import MISSING
 from entente.validation import flat
 
 Content = TypeVar("Content")
-Curve = list[tuple[int, float]]  # (step, value)
 
 BASELINE, ROWS = "baseline", "runs.jsonl.gz"
 # Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
@@ -94,8 +93,8 @@ class Run:
         return BLEU(force=True)._extract_corpus_statistics(texts["translation"], [texts["reference"]]), digest
 
     @cached_property
-    def history(self) -> dict[str, Curve]:
-        """The run's scalars, and its diagnostics why/ASPECT/PLACE, by tag."""
+    def history(self) -> dict[str, list[tuple[int, float]]]:
+        """Points (step, value) of the run's scalars, and its diagnostics why/ASPECT/PLACE, by tag."""
         if self.row:
             curves = self.row["history"].items()
             return {tag: [(step, math.nan if value is None else value) for step, value in curve] for tag, curve in curves}
@@ -173,12 +172,12 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
     """Reads finished runs as a suite, whose directory is a folder in `output`; the first run belongs to the baseline. Raises
     InputError with a line for each run that cannot be compared."""
     paths = list(dict.fromkeys(path.resolve() for path in directories))
-    problems = []
-    for path in paths:
-        if not (path / "config.yaml").exists():
-            problems.append(f"{path}: not a run, since it has no config.yaml; give the directory of a finished run")
-        elif not (path / "metrics.json").exists():
-            problems.append(f"{path}: not finished, since it has no metrics.json; resume it with train resume={path}")
+    folders = [path for path in paths if not (path / "config.yaml").exists()]
+    unfinished = [path for path in paths if path not in folders and not (path / "metrics.json").exists()]
+    problems = [f"{path}: not a run, since it has no config.yaml; give the directory of a finished run" for path in folders]
+    problems += [
+        f"{path}: not finished, since it has no metrics.json; finish it with train resume={path}" for path in unfinished
+    ]
     if problems:
         raise InputError(*problems)
     variants, runs = _group([read_run(path) for path in paths])

@@ -47,8 +47,8 @@ def baseline_of(composition: Composition) -> RunSettings:
         values = dict(flat(composition.values))
         for key, value in changes(ablation, folder).items():
             if values.get(key) != value and "${" not in str(value):
-                text = f"{key}={values.get(key)}: ablation={ablation} sets it to {value}"
-                problems.append(f"{text}; leave out one of the two")
+                problem = f"{key}={values.get(key)}: ablation={ablation} sets it to {value}; leave out one of the two"
+                problems.append(problem)
     if problems:
         raise InputError(*problems)
     overrides = [override for override in composition.overrides if not override.startswith("ablation=")]
