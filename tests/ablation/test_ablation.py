@@ -206,7 +206,7 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
 def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], tmp_path: Path, model: str) -> None:
     """The diagnosis is logged at step 1 and every 4 steps, and the weights equal those of a run without diagnosis."""
     small = [f"model={model}", *SMALL[model]]
-    diagnosed, plain = (trained(base, tmp_path, *small, f"views.diagnosis={every}", f"name={every}") for every in (4, 0))
+    diagnosed, plain = (trained(base, tmp_path, *small, f"views.diagnosis={every}", f"name=every{every}") for every in (4, 0))
     curves = {tag: points for tag, points in read_run(diagnosed).history.items() if tag.startswith("why/")}
     assert curves and all([step for step, _ in points] == [1, 4, 8, 12] for points in curves.values())
     places = {tag: points for tag, points in curves.items() if tag.count("/") == 2}

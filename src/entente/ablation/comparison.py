@@ -41,11 +41,9 @@ Row = dict[str, Any]
 class Comparison:
     """The results of a suite. splits: all but valid. rows: one per variant, the baseline first. The keys of a row are the
     columns of comparison.csv; a missing number is None. Each split has these columns, which begin with its name:
-
     bleu, chrf, nll    means over the finished seeds; bleu_sd and chrf_sd are the sample standard deviations
     difference         BLEU minus the baseline's, averaged over the seeds compared; lowest and highest are its range over them
     p, p_holm          the largest one-tailed p over these seeds; the same p, doubled and corrected
-
     A split decoded in other batches as well, such as test@alone, is not compared."""
 
     name: str

@@ -30,8 +30,7 @@ def main(settings: AblateSettings, composition: Composition) -> None:
 
 
 def plan(settings: AblateSettings, composition: Composition, threads: int) -> Plan:
-    """Composes the runs of a suite, grouped by seed so that the first seed is complete early. Raises InputError with the
-    problems of all of them."""
+    """Composes the runs of a suite, the first seed of all variants first. Raises InputError with the problems of all runs."""
     folder, choices, trainer = composition.config_dir, composition.choices, composition.values["trainer"]
     if isinstance(settings.suite, str):
         title, suite = settings.suite, settings.suites[settings.suite]
