@@ -88,12 +88,6 @@ def test_a_run_without_a_baseline_of_its_seed_is_compared_with_the_first(tmp_pat
     assert "Why it is worse" in text and "One seed only" in text and "±" not in text
 
 
-def test_each_list_of_runs_has_its_own_folder(tmp_path: Path) -> None:
-    base, *variants = (write(tmp_path, f"run{i}", 0.1, optim__lr=i / 7) for i in (1, 2, 3))
-    folders = {read(tmp_path, base, *paths).directory for paths in ([variants[0]], [variants[1]], variants, variants[::-1])}
-    assert len(folders) == 4
-
-
 @pytest.mark.parametrize("folders", [("quick", "."), (".", ".")])
 def test_equal_names_are_told_apart_by_their_paths(tmp_path: Path, folders: tuple[str, str]) -> None:
     """Equal settings and equal seeds are two rows, and so are other settings with another seed in the same folder."""

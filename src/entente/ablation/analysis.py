@@ -29,7 +29,6 @@ Lines = list[list[str]]  # of a table, the headings first; no lines if there is 
 
 def analyse(suite: Suite, split: str, trusted: bool) -> dict[str, Any]:
     """Compares two runs' translations of a split. trusted: whether the first run's training text may be read or fetched.
-
     Returns: `tables` by title; `problem`, why the training text could not be read, or an empty string; `only`, for each run,
     the words that only this run has right; `sentences`, those that differ most in chrF; `names` of the runs; `split`."""
     columns = [run.translations(split) for run in suite.runs]

@@ -61,8 +61,7 @@ def draw(panels: Mapping[str, Lines], x: str, y: str = "", legend: Mapping[str, 
 
 
 def against_baseline(suite: Suite, colors: Mapping[str, str], curves: Callable[[Run], list[Points]], x: str, y: str) -> Markup:
-    """Draws a panel per variant, with the lines of its runs in colour and the baseline's in grey. curves: returns a run's
-    lines. colors: by variant."""
+    """Draws a panel per variant, with the lines that `curves` returns for its runs in colour and the baseline's in grey."""
     lines = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in suite.variants}
     grey = [(points, GREY) for points in lines[suite.variants[0]]]
     variants = [variant for variant in suite.variants[1:] or suite.variants if lines[variant]]

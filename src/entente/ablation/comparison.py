@@ -41,11 +41,9 @@ Row = dict[str, Any]
 class Comparison:
     """The results of a suite. splits: all but valid. rows: one per variant, the baseline first. The keys of a row are the
     columns of comparison.csv; a missing number is None. Each split has these columns, which begin with its name:
-
     bleu, chrf, nll    means over the finished seeds; bleu_sd and chrf_sd are the sample standard deviations
     difference         BLEU minus the baseline's, averaged over the seeds compared; lowest and highest are its range over them
     p, p_holm          the largest one-tailed p over these seeds; the same p, doubled and corrected
-
     A split decoded in other batches as well, such as test@alone, is not compared."""
 
     name: str
@@ -122,9 +120,8 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
     numbers = {}
     for variant in suite.variants:
-        bleu, chrf, nll = (
-            [run.metrics[split][name] for run in suite.of(variant) if split in run.metrics] for name in ("bleu", "chrf", "nll")
-        )
+        metrics = [run.metrics[split] for run in suite.of(variant) if split in run.metrics]
+        bleu, chrf, nll = ([scores[name] for scores in metrics] for name in ("bleu", "chrf", "nll"))
         differences = [score - base for _, score, base in compared[variant]]
         numbers[variant] = {
             "bleu": mean(bleu),

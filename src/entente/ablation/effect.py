@@ -43,9 +43,9 @@ def check_effect(baseline: RunSettings, variant: RunSettings) -> None:
         initial = dict(models[0].named_parameters())
         for path, parameter in models[1].named_parameters():
             same_shape = path in initial and initial[path].shape == parameter.shape
-            if same_shape and not torch.equal(initial[path], parameter) and parameter.any():  # zero: its effect starts off
-                text = f"ablation {variant.variant}: {path} does not start with the baseline's values"
-                raise InputError(f"{text}; leave the seed as it is")
+            if same_shape and not torch.equal(initial[path], parameter) and parameter.any():  # a variant may start at zero
+                text = f"{path} does not start with the baseline's values; leave the seed as it is"
+                raise InputError(f"ablation {variant.variant}: {text}")
         samples = base_data.sample(SENTENCES), data.sample(SENTENCES)
         behaviours = [_behaviour(*run) for run in zip(models, samples, (baseline, variant), strict=True)]
         if not all(_equal(*pair) for pair in zip(*behaviours, strict=True)):

@@ -122,9 +122,6 @@ def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str
     lengths = [split for split in comparison.splits if split in (first, "test_long")]
     colors = {row["variant"]: COLORS.get(row["verdict"], OTHER) for row in rows}
 
-    def learning(run: Run) -> list[Points]:
-        return [run.history.get("valid/bleu", [])]
-
     def length(run: Run) -> list[Points]:
         ranges = [run.metrics.get(split, {}).get("bleu_by_source_length", []) for split in lengths]
         return [[(int(re.split(r"\D", part["words"])[0]), part["bleu"]) for part in parts] for parts in ranges]
@@ -135,7 +132,7 @@ def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str
         scores=score_table(comparison),
         differences=difference_table(suite),
         by_harm=sorted(rows[1:], key=lambda row: row.get(f"{first} difference") or 0.0),
-        learning=against_baseline(suite, colors, learning, "step", "validation BLEU"),
+        learning=against_baseline(suite, colors, lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU"),
         length=against_baseline(suite, colors, length, "words of the source", "BLEU"),
         lengths=lengths,
         failures={row["variant"]: diagnosis(suite, row["variant"], first) for row in rows if row["verdict"] in HARMED},

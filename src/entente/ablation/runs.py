@@ -28,7 +28,6 @@ from entente.settings import MISSING
 from entente.validation import flat
 
 Content = TypeVar("Content")
-Curve = list[tuple[int, float]]  # (step, value)
 
 BASELINE, ROWS = "baseline", "runs.jsonl.gz"
 # Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
@@ -94,8 +93,8 @@ class Run:
         return BLEU(force=True)._extract_corpus_statistics(texts["translation"], [texts["reference"]]), digest
 
     @cached_property
-    def history(self) -> dict[str, Curve]:
-        """The run's scalars, and its diagnostics why/ASPECT/PLACE, by tag."""
+    def history(self) -> dict[str, list[tuple[int, float]]]:
+        """Points (step, value) of the run's scalars, and its diagnostics why/ASPECT/PLACE, by tag."""
         if self.row:
             curves = self.row["history"].items()
             return {tag: [(step, math.nan if value is None else value) for step, value in curve] for tag, curve in curves}
@@ -173,12 +172,12 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
     """Reads finished runs as a suite, whose directory is a folder in `output`; the first run belongs to the baseline. Raises
     InputError with a line for each run that cannot be compared."""
     paths = list(dict.fromkeys(path.resolve() for path in directories))
-    problems = []
-    for path in paths:
-        if not (path / "config.yaml").exists():
-            problems.append(f"{path}: not a run, since it has no config.yaml; give the directory of a finished run")
-        elif not (path / "metrics.json").exists():
-            problems.append(f"{path}: not finished, since it has no metrics.json; resume it with train resume={path}")
+    folders = [path for path in paths if not (path / "config.yaml").exists()]
+    unfinished = [path for path in paths if path not in folders and not (path / "metrics.json").exists()]
+    problems = [f"{path}: not a run, since it has no config.yaml; give the directory of a finished run" for path in folders]
+    problems += [
+        f"{path}: not finished, since it has no metrics.json; finish it with train resume={path}" for path in unfinished
+    ]
     if problems:
         raise InputError(*problems)
     variants, runs = _group([read_run(path) for path in paths])
@@ -187,9 +186,8 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
 
 
 def _group(runs: Sequence[Run]) -> tuple[list[str], list[Run]]:
-    """Groups runs that differ only in the seed as variants, and returns the names of the variants, and all runs by variant and
-    seed. Runs with equal settings and equal seeds belong to different variants. A variant is named by the path of its first
-    run, without the seed if that is unique."""
+    """Groups runs that differ only in the seed as variants; runs with equal seeds belong to different ones. Returns the names of
+    the variants, which are the paths of their first runs, without the seed if that is unique, and all runs in this order."""
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         repeats = sum(run.key[1:] == other.key[1:] for group in groups.values() for other in group)

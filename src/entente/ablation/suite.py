@@ -11,7 +11,6 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +78,15 @@ class Plan:
         waiting = [job for job in self.jobs if not job.ended]
         log.info("%s: %d runs, of which %d have already ended", self.root, len(self.jobs), len(self.jobs) - len(waiting))
         stopping, began = threading.Event(), time.monotonic()
-        with Task(lambda: progress(self.root.name, waiting, began)), ThreadPoolExecutor(at_once) as pool:
+        steps = [job.run.config["trainer"]["max_steps"] for job in waiting]
+
+        def progress() -> str:
+            elapsed = time.monotonic() - began
+            done = sum(total if job.ended else job.step for job, total in zip(waiting, steps, strict=True))
+            left = f", {clock(elapsed / done * (sum(steps) - done))} left" if done else ""
+            return f"{self.root.name}: {sum(job.ended for job in waiting)} of {len(waiting)} runs ended  {clock(elapsed)}{left}"
+
+        with Task(progress), ThreadPoolExecutor(at_once) as pool:
             try:
                 list(pool.map(lambda job: job.train(threads, stopping), waiting))
             except Stopped:  # the runs that have not started are canceled; the others finish their step, save and exit
@@ -92,11 +99,3 @@ class Plan:
             left = sum(not job.ended for job in self.jobs)
             raise Interrupted(f"stopped with {left} of {len(self.jobs)} runs left; resume with the same command")
         return suite
-
-
-def progress(name: str, jobs: Sequence[Job], began: float) -> str:
-    """Returns a line with the number of runs that have ended, and the time spent and left."""
-    elapsed, steps = time.monotonic() - began, [job.run.config["trainer"]["max_steps"] for job in jobs]
-    done = sum(total if job.ended else job.step for job, total in zip(jobs, steps, strict=True))
-    left = f", {clock(elapsed / done * (sum(steps) - done))} left" if done else ""
-    return f"{name}: {sum(job.ended for job in jobs)} of {len(jobs)} runs ended  {clock(elapsed)}{left}"

@@ -47,8 +47,7 @@ def baseline_of(composition: Composition) -> RunSettings:
         values = dict(flat(composition.values))
         for key, value in changes(ablation, folder).items():
             if values.get(key) != value and "${" not in str(value):
-                text = f"{key}={values.get(key)}: ablation={ablation} sets it to {value}"
-                problems.append(f"{text}; leave out one of the two")
+                problems.append(f"{key}={values.get(key)}: ablation={ablation} sets it to {value}; leave out one of the two")
     if problems:
         raise InputError(*problems)
     overrides = [override for override in composition.overrides if not override.startswith("ablation=")]

@@ -21,8 +21,6 @@ from entente.files import path_of
 from entente.settings import RunSettings
 from entente.validation import validate
 
-RESERVED = ("ablation", "variant", "seed", "resume")  # settings that a suite chooses for each run
-
 
 def main(settings: AblateSettings, composition: Composition) -> None:
     start_log()
@@ -32,15 +30,14 @@ def main(settings: AblateSettings, composition: Composition) -> None:
 
 
 def plan(settings: AblateSettings, composition: Composition, threads: int) -> Plan:
-    """Composes the runs of a suite, grouped by seed so that the first seed is complete early. Raises InputError with the
-    problems of all of them."""
+    """Composes the runs of a suite, the first seed of all variants first. Raises InputError with the problems of all runs."""
     folder, choices, trainer = composition.config_dir, composition.choices, composition.values["trainer"]
     if isinstance(settings.suite, str):
         title, suite = settings.suite, settings.suites[settings.suite]
     else:
         title, suite = "suite", SuiteSettings(variants=settings.suite)
     typed = [text for text in composition.overrides if key_of(text).partition(".")[0] not in AblateSettings.model_fields]
-    reserved = [text for text in typed if key_of(text) in RESERVED]
+    reserved = [text for text in typed if key_of(text) in ("ablation", "variant", "seed", "resume")]
     problems = [f"{text}: a suite sets it for each run; leave it out, and set suite and seeds" for text in reserved]
     if problems := problems or [*ablations.unusable(suite.variants, folder)]:
         raise InputError(*problems)
@@ -61,8 +58,9 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
             problems += error.problems
             continue
         for seed in seeds:
-            run = Run(root / f"{variant}-seed{seed}", {**config, "seed": seed}, variant=variant)
-            arguments = [f"seed={seed}", f'name="{name}/{run.directory.name}"', f"trainer.threads={threads}", "resume=auto"]
+            run_name = f"{name}/{variant}-seed{seed}"
+            run = Run(root.parent / run_name, {**config, "seed": seed, "name": run_name}, variant=variant)
+            arguments = [f"seed={seed}", f'name="{run_name}"', f"trainer.threads={threads}", "resume=auto"]
             jobs.append(Job(run, [*command, *overrides, *arguments]))
     if problems:
         raise InputError(*problems)

@@ -17,5 +17,4 @@ def main(settings: CompareSettings) -> None:
     start_log()
     places = [path_of(place) for place in ([settings.runs] if isinstance(settings.runs, str) else settings.runs)]
     suite = read_suite(places[0]) if len(places) == 1 else read_runs(places, path_of(settings.output_dir))
-    folder = path_of(settings.output) if settings.output else suite.directory
-    report(suite, folder, settings.samples, settings.trust_data)
+    report(suite, path_of(settings.output) if settings.output else suite.directory, settings.samples, settings.trust_data)
