@@ -5,10 +5,10 @@
     python tests/tools/guard.py --checkout DIR   check the checkout in DIR, for instance of an earlier commit
     python tests/tools/guard.py --run DIR        use a finished run of `make train` instead of a new one
 
-It compares the digests of the embedded corpus and its alignments, and the first 100 training losses of both models, trained
-with the settings of the ablations' baseline. It also compares the final scores of `make train`, and the translations of that
-run's checkpoint with greedy search and with a beam of 5. The processor's instruction set and the version of torch are compared
-too, since floating-point sums depend on them.
+It compares digests of the embedded corpus of this checkout and its alignments, and the first 100 training losses of both
+models, trained with the settings of the ablations' baseline. It also compares the final scores of `make train`, and the
+translations of that run's checkpoint with greedy search and with a beam of 5. The processor's instruction set and the
+version of torch are compared too, since floating-point sums depend on them.
 """
 
 import argparse
@@ -24,6 +24,9 @@ from typing import Any
 
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from entente.data.corpora import read_corpus
+from entente.settings import GrammarSettings
 
 HERE = Path(__file__).resolve().parents[2]
 RECORDED = HERE / "tests" / "tools" / "guard.json"
@@ -43,12 +46,6 @@ class Commands:
         done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"error: entente {verb} ended with code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-
-    def changes_of_corpus(self) -> list[str]:
-        """Returns one line for each digest of the embedded corpus that differs from the recorded one."""
-        command = [sys.executable, "-P", str(HERE / "tests" / "tools" / "corpus_digests.py")]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
-        return done.stdout.splitlines() + done.stderr.splitlines() if done.returncode else []
 
     def losses(self, model: str) -> list[str]:
         """Trains a model for STEPS steps, and returns the losses as hexadecimal floating-point numbers."""
@@ -80,12 +77,24 @@ class Commands:
         return digests
 
 
+def corpora() -> dict[str, dict[str, str]]:
+    """Returns a SHA-256 digest of each split of the embedded corpus, pairs and alignments, by seed."""
+    digests: dict[str, dict[str, str]] = {}
+    for seed in (1, 2, 3):
+        corpus = read_corpus(GrammarSettings(seed=seed))
+        digests[f"seed {seed}"] = {
+            split: hashlib.sha256(json.dumps([list(pairs), corpus.gold.get(split)], default=sorted).encode()).hexdigest()
+            for split, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items()
+        }
+    return digests
+
+
 def machine() -> dict[str, str]:
     return {"torch": str(torch.__version__), "instructions": torch.backends.cpu.get_cpu_capability()}
 
 
 def measure(commands: Commands, run: Path | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"machine": machine()}
+    found: dict[str, Any] = {"corpus": corpora(), "machine": machine()}
     found["losses"] = {model: commands.losses(model) for model in ("transformer", "birnn")}
     run = run or commands.train()
     table = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
@@ -114,13 +123,12 @@ def main() -> int:
     print("measuring, about 4 minutes:", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         commands = Commands(given.checkout.resolve(), Path(folder))
-        corpus = commands.changes_of_corpus()
         found = measure(commands, given.run and given.run.resolve())
     if given.record:
         RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"recorded in {RECORDED.relative_to(HERE)}")
         return 0
-    lines = corpus + differences(json.loads(RECORDED.read_text(encoding="utf-8")), found)
+    lines = differences(json.loads(RECORDED.read_text(encoding="utf-8")), found)
     print("\n".join(lines) or "equal: the corpus, the losses of both models, the final table and the translations")
     return 1 if lines else 0
 
