@@ -17,7 +17,7 @@ import logging
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -70,7 +70,7 @@ def compare(suite: Suite, samples: int) -> Comparison:
             "finished": len(finished),
             "runs": len(runs),
             "parameters": finished[0].training["parameters"] if finished else None,
-            "tokens_per_second": mean(run.training["tokens_per_second"] for run in finished),
+            "tokens_per_second": mean([run.training["tokens_per_second"] for run in finished]),
         }
         rows.append(row | {f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()})
     signatures = [run.metrics[first]["signature"]["bleu"] for run in suite.runs if first in run.metrics]
@@ -160,6 +160,5 @@ def _failure(run: Run, first: str) -> str | None:
     return STUCK if nll >= PLATEAU * run.training["unigram_nll"] else None
 
 
-def mean(values: Iterable[float]) -> float | None:
-    numbers = list(values)
-    return statistics.fmean(numbers) if numbers else None
+def mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None

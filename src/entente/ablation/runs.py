@@ -186,8 +186,8 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
 
 
 def _group(runs: Sequence[Run]) -> tuple[list[str], list[Run]]:
-    """Groups runs that differ only in the seed as variants; runs with equal seeds belong to different ones. Returns the names of
-    the variants, which are the paths of their first runs, without the seed if that is unique, and all runs in this order."""
+    """Groups runs that differ only in the seed as variants; equal runs belong to different ones. Returns the names of the
+    variants, which are the paths of their first runs, without the seed if that is unique, and all runs in this order."""
     groups: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
         repeats = sum(run.key[1:] == other.key[1:] for group in groups.values() for other in group)
