@@ -18,7 +18,7 @@ from benchmark.cases import Bench, padded
 from benchmark.contestants.ours import decode, forbid_end
 from benchmark.operations import linear_layers, training_operations
 from benchmark.parts import BATCH_EVENT, PARTS, Profile
-from benchmark.report import case_result, picture, summary
+from benchmark.report import case_result, summary
 from benchmark.settings import read
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente.data.tokenizer import BOS, EOS, PAD
@@ -93,13 +93,6 @@ def test_a_custom_module_is_recognised_by_its_class_name() -> None:
     assert not model._forward_hooks
 
 
-def test_a_picture_labels_each_contestant_and_each_share() -> None:
-    parts = {part: i + 1.0 for i, part in enumerate(PARTS)}
-    figure = picture({"ours": parts, "another": parts})
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["ours", "another"]
-    assert "22%" in [text.get_text() for text in figure.axes[0].texts]
-
-
 def bursts(*seconds: float) -> Measured:
     return Measured(bursts=[{"seconds": s, "tokens": 6, "peak_mb": 10 * s} for s in seconds])
 
@@ -115,11 +108,6 @@ def test_a_case_has_medians_ratios_and_peaks() -> None:
     lines = summary([result]).splitlines()
     assert "| transformer, target tokens/s | it | 3.00 | 1.00 - 6.00 | 2.00 | 0.50 - 2.00 | 60.0 | slow |" in lines
     assert lines[-1] == "- transformer: left out none: not installed"
-
-
-def test_fewer_seconds_give_a_ratio_above_1() -> None:
-    it = case_result("startup", {OURS: bursts(1, 1), "it": bursts(2, 4)}, {})["rows"][1]
-    assert it["figure"] == it["ratio"] == {"median": 3, "lowest": 2, "highest": 4}
 
 
 CONTESTANT = """
@@ -197,14 +185,6 @@ def test_the_other_programs_get_the_settings_of_our_run(tmp_path: Path) -> None:
     )
     assert trainers["EOLE"].left_out == "no Python interpreter at None; set benchmark.peers.eole=PYTHON"
     assert [each.name for each in session.trainers(session.settings.birnn)] == [OURS, "JoeyNMT", "JoeyNMT, its own batches"]
-
-
-def test_token_counts_that_differ_from_ours_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_turn(contestants: list[Contestant], pairs: int, *_: Any, **__: Any) -> dict[str, Measured]:
-        return {each.name: Measured(bursts=[{"tokens": 7 - ("own" in each.name)}] * pairs) for each in contestants}
-
-    monkeypatch.setattr(cases, "in_turn", in_turn)
-    assert bench(tmp_path).measure("transformer")[1] == {"JoeyNMT, its own batches": "token counts differ from ours"}
 
 
 def test_trained_models_are_decoded_as_the_commands_do_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
