@@ -106,10 +106,10 @@ class Task:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if display.live and display.tasks == [self]:  # the display shows the last state of the task, and ends
+            display.live = display.live.stop()
         if self in display.tasks:
             display.tasks.remove(self)
-        if display.live and not display.tasks:
-            display.live.stop()
 
 
 def show_progress(text: str) -> None:

@@ -229,7 +229,7 @@ def test_the_display_ends_with_the_run(
     with pytest.raises((error, SystemExit)):
         fit(translator(vocabulary), tmp_path, TrainingProgress(), Raises())
     output = terminal.getvalue()
-    assert "step 4/8" in output
+    assert "step 5/8" in output  # the last state
     assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")
     assert display.tasks == []
 
