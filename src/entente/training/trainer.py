@@ -36,7 +36,7 @@ LAUNCHER = "lightning.fabric.strategies.launchers.subprocess_script"  # logs whi
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Makes Lightning read and write checkpoints with entente.checkpoint."""
+    """Makes Lightning write checkpoints with entente.checkpoint."""
 
     def save_checkpoint(self, checkpoint_: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         checkpoint.write(checkpoint_, Path(path))
