@@ -25,7 +25,7 @@ from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import search
 from entente.decoding.translate import parallel_map
 from entente.errors import Diverged
-from entente.files import file_in, write_text
+from entente.files import write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 from entente.settings import SearchSettings
 
@@ -122,7 +122,7 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
     for split, evaluation in evaluations.items():
         lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
         text = "".join("\t".join(part.replace("\t", " ").replace("\n", " ") for part in line) + "\n" for line in lines)
-        write_text(file_in(directory / "translations", split, ".tsv"), "source\treference\ttranslation\n" + text)
+        write_text(directory / "translations" / f"{split}.tsv", "source\treference\ttranslation\n" + text)
 
 
 def scores_table(metrics: Mapping[str, Any]) -> list[list[str]]:

@@ -27,10 +27,6 @@ def is_split(text: str) -> bool:
     return is_name(text) and "@" not in text
 
 
-def file_in(folder: Path, name: str, suffix: str) -> Path:
-    return folder / f"{name}{suffix}"
-
-
 def path_of(text: str) -> Path:
     """Converts text to a path, and expands `~` and `~user`."""
     try:

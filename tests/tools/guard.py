@@ -7,8 +7,8 @@
 
 It compares digests of the embedded corpus of this checkout and its alignments, and the first 100 training losses of both
 models, trained with the settings of the ablations' baseline. It also compares the final scores of `make train`, and the
-translations of that run's checkpoint with greedy search and with a beam of 5. The processor's instruction set and the
-version of torch are compared too, since floating-point sums depend on them.
+translations of that run's checkpoint with greedy search and with a beam of 5. All but the corpus are recorded for each
+version of torch and instruction set of the processor, since floating-point sums depend on them.
 """
 
 import argparse
@@ -89,18 +89,18 @@ def corpora() -> dict[str, dict[str, str]]:
     return digests
 
 
-def machine() -> dict[str, str]:
-    return {"torch": str(torch.__version__), "instructions": torch.backends.cpu.get_cpu_capability()}
+def machine() -> str:
+    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def measure(commands: Commands, run: Path | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"corpus": corpora(), "machine": machine()}
-    found["losses"] = {model: commands.losses(model) for model in ("transformer", "birnn")}
+    results: dict[str, Any] = {}
+    results["losses"] = {model: commands.losses(model) for model in ("transformer", "birnn")}
     run = run or commands.train()
     table = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    found["table"] = {split: {name: row[name] for name in ("bleu", "chrf", "ter", "nll")} for split, row in table.items()}
-    found["translations"] = commands.translations(run)
-    return found
+    results["table"] = {split: {name: row[name] for name in ("bleu", "chrf", "ter", "nll")} for split, row in table.items()}
+    results["translations"] = commands.translations(run)
+    return results
 
 
 def differences(recorded: Any, found: Any, place: str = "") -> list[str]:
@@ -119,17 +119,21 @@ def main() -> int:
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--checkout", type=Path, default=HERE)
     parser.add_argument("--run", type=Path)
-    given = parser.parse_args()
+    flags = parser.parse_args()
+    records = json.loads(RECORDED.read_text(encoding="utf-8"))
+    if not flags.record and machine() not in records:
+        sys.exit(f"error: nothing is recorded for {machine()}; run with --record at a commit whose results are right")
     print("measuring, about 4 minutes:", flush=True)
+    corpus = corpora()
     with tempfile.TemporaryDirectory() as folder:
-        commands = Commands(given.checkout.resolve(), Path(folder))
-        found = measure(commands, given.run and given.run.resolve())
-    if given.record:
-        RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        results = measure(Commands(flags.checkout.resolve(), Path(folder)), flags.run and flags.run.resolve())
+    if flags.record:
+        RECORDED.write_text(json.dumps(records | {"corpus": corpus, machine(): results}, indent=1) + "\n", encoding="utf-8")
         print(f"recorded in {RECORDED.relative_to(HERE)}")
         return 0
-    lines = differences(json.loads(RECORDED.read_text(encoding="utf-8")), found)
-    print("\n".join(lines) or "equal: the corpus, the losses of both models, the final table and the translations")
+    recorded = records[machine()]
+    lines = differences(records["corpus"], corpus) + differences(recorded, {part: results[part] for part in recorded})
+    print("\n".join(lines) or "equal: the corpus, and on this machine " + ", ".join(recorded))
     return 1 if lines else 0
 
 

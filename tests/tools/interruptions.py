@@ -1,9 +1,9 @@
 """Checks that a run stopped at a random moment and resumed gives exactly the results of a run that is never stopped.
 
-    python tests/tools/interruptions.py                          stop each model 10 times with SIGKILL, Ctrl-C and SIGTERM each
-    python tests/tools/interruptions.py --model birnn --tries 3  stop only the BiRNN, once with each signal
-    python tests/tools/interruptions.py --devices 2              train with two processes; SIGKILL and SIGTERM go to only one of
-                                                           them, and Ctrl-C goes to both
+    python tests/tools/interruptions.py            stop each model 10 times with SIGKILL, Ctrl-C and SIGTERM each
+    python tests/tools/interruptions.py --model birnn --tries 3    stop only the BiRNN, once with each signal
+    python tests/tools/interruptions.py --devices 2    train with two processes; SIGKILL and SIGTERM go to only one of them, and
+                                                       Ctrl-C goes to both
 
 Each try starts training with resume=auto, sends a signal at a random moment of training or of the final evaluation, and then
 runs the same command again. It compares the checkpoints, scores and TensorBoard's points with those of a run that was never

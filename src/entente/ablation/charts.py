@@ -25,10 +25,10 @@ STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": 
 LOGARITHMIC = ("gradient norm", "score variance")  # titles of panels with a log axis
 
 Points = Sequence[tuple[float, float]]
-Lines = Sequence[tuple[Points, Any]]  # the points and the colour of each line
+Curves = Sequence[tuple[Points, Any]]  # the points and the colour of each curve
 
 
-def draw(panels: Mapping[str, Lines], x: str, y: str = "", legend: Mapping[str, Any] | None = None) -> Markup:
+def draw(panels: Mapping[str, Curves], x: str, y: str = "", legend: Mapping[str, Any] | None = None) -> Markup:
     """Draws panels by title as one image; no panels give no markup. x, y: labels; with y, the panels share an axis from 0 to
     100. legend: colours by label."""
     if not panels:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from entente import files
 from entente.ablation.runs import Run, Suite, runs_in
-from entente.console import Stopped, Task, clock
-from entente.errors import Interrupted
+from entente.console import Task, clock
+from entente.errors import Interrupted, Stopped
 
 log = logging.getLogger("entente")
 

@@ -27,7 +27,7 @@ from entente.data.pairs import Pair
 from entente.decoding.search import search_name
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
-from entente.files import file_in, is_split, path_of, writable, write_json, write_text
+from entente.files import is_split, path_of, writable, write_json, write_text
 from entente.process import prepare_process
 from entente.settings import SearchSettings
 from entente.training.trainer import on_accelerator
@@ -72,7 +72,7 @@ def main(settings: EvaluateSettings) -> None:
             write_translations(output, evaluations)
             for split, measurements in measured.items():
                 if measurements.links:
-                    write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(measurements.links))
+                    write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(measurements.links))
             write_json(output / "metrics.json", metrics)
     show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", search_name(search), *engine_entry.values()]))
     for split in splits:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from entente.data.batches import EvaluationBatches, Rows
+from entente.data.batches import Batch, EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Hypothesis, search
@@ -30,9 +30,12 @@ def translate(
     device = next(model.parameters()).device
     places, ids = encode_nonempty(sentences, vocabulary)
     batches = EvaluationBatches(Rows(ids), Rows([[BOS]] * len(ids)), max_tokens)  # the targets are not used
-    decoded = parallel_map(batches, lambda batch: search(model, batch.src.to(device), settings, BOS, EOS), model)
-    order = (places[row] for batch in batches for row in batch.index.tolist())
-    return collect_hypotheses(sentences, dict(zip(order, chain.from_iterable(decoded), strict=True)))
+
+    def decode(batch: Batch) -> list[tuple[int, list[Hypothesis]]]:
+        n_best = search(model, batch.src.to(device), settings, BOS, EOS)
+        return [(places[row], hypotheses) for row, hypotheses in zip(batch.index.tolist(), n_best, strict=True)]
+
+    return collect_hypotheses(sentences, dict(chain.from_iterable(parallel_map(batches, decode, model))))
 
 
 def encode_nonempty(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:

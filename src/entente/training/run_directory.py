@@ -23,8 +23,9 @@ import yaml
 from filelock import FileLock, Timeout
 
 from entente import checkpoint, distributed
-from entente.console import LineFormatter, Stopped, stop_signals
-from entente.errors import InputError, Interrupted, reason
+from entente.console import stop_signals
+from entente.errors import InputError, Interrupted, Stopped, reason
+from entente.escape import LineFormatter
 from entente.files import path_of, read_yaml, write_text
 from entente.settings import RunSettings
 from entente.training import views
