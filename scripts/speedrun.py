@@ -5,13 +5,13 @@ Runs that differ only in the seed are one variant. Each slash starts a new panel
 
 import sys
 from itertools import groupby
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from entente.ablation.runs import Suite, read_runs
 from entente.console import exit_codes
 from entente.errors import InputError
-from entente.files import path_of, writable
 
 FORMATS = (".png", ".svg", ".pdf")
 TITLES = {"transformer": "Transformer", "birnn": "BiRNN"}
@@ -45,9 +45,8 @@ if __name__ == "__main__":
         groups = [list(group) for is_slash, group in groupby(sys.argv[2:], "/".__eq__) if not is_slash]
         if not groups:
             raise InputError("give a file and finished runs: python scripts/speedrun.py PICTURE.png RUN ... [/ RUN ...]")
-        picture = path_of(sys.argv[1])
+        picture = Path(sys.argv[1])
         if picture.suffix not in FORMATS:
             raise InputError(f"{picture}: give a file whose name ends in {', '.join(FORMATS)}")
-        figure = draw([read_runs(list(map(path_of, group)), picture.parent) for group in groups])
-        with writable(str(picture), "file"):
-            figure.savefig(picture, dpi=110)
+        figure = draw([read_runs(list(map(Path, group)), picture.parent) for group in groups])
+        figure.savefig(picture, dpi=110)

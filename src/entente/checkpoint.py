@@ -18,7 +18,7 @@ from entente.data.tokenizer import PAD, Vocabulary
 from entente.data.words import distinct_words
 from entente.errors import Diverged, InputError, reason
 from entente.fast.attach import attach
-from entente.files import open_atomic, path_of
+from entente.files import open_atomic
 from entente.models.build import build
 from entente.models.seq2seq import Seq2Seq, Sizes, parameter_count
 from entente.provenance import provenance
@@ -78,7 +78,7 @@ def refuse_other_text(path: Path, stored: Mapping[str, Any], current: Mapping[st
 
 def find(checkpoint: str) -> Path:
     """Returns the path of a checkpoint file, or of the best checkpoint in a run's directory."""
-    path = path_of(checkpoint)
+    path = Path(checkpoint).expanduser()
     path = path / "checkpoints" / "best.ckpt" if path.is_dir() else path
     if not path.is_file():
         raise InputError(f"checkpoint={checkpoint}: no such file, and no folder that contains checkpoints/best.ckpt")

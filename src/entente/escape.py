@@ -1,4 +1,4 @@
-"""Escapes text of unknown origin, so that terminals, Markdown and spreadsheets display it without interpreting it."""
+"""Escapes text of unknown origin, so that terminals and Markdown display it without interpreting it."""
 
 import logging
 import re
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 LONGEST = 4000  # maximum number of characters shown in a line
 CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories: control and format characters, surrogates, line separators
 MARKUP = re.compile(r"[\\`*\[\]<>&|~]|(?<![^\W_])_|_(?![^\W_])")  # an underscore within a word is not markup
-FORMULA = re.compile(r"[=+\-@\t\r]")  # characters that start a formula in a spreadsheet
 
 
 def line(text: str, longest: int = LONGEST) -> str:
@@ -40,8 +39,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int | None =
     left = len(head) if left is None else left
     marks = ["---"] * left + ["---:"] * (len(head) - left)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, marks, *rows])
-
-
-def cell(value: object) -> object:
-    """Returns a value for a CSV file. Text that a spreadsheet would evaluate as a formula is prefixed with an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value

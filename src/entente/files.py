@@ -27,38 +27,10 @@ def is_split(text: str) -> bool:
     return is_name(text) and "@" not in text
 
 
-def path_of(text: str) -> Path:
-    """Converts text to a path, and expands `~` and `~user`."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise InputError(f"{text}: no such user; write out the path, or use ~/ for your own home folder") from None
-
-
-@contextmanager
-def readable(path: Path | str) -> Iterator[None]:
-    """Turns an OSError while reading a file into a one-line InputError."""
-    try:
-        yield
-    except OSError as error:
-        messages = {FileNotFoundError: "no such file", IsADirectoryError: "this is a folder; give a file"}
-        raise InputError(f"{path}: {messages.get(type(error), f'cannot be read ({reason(error)})')}") from None
-
-
-@contextmanager
-def writable(what: str, instead: str = "path") -> Iterator[None]:
-    """Turns an OSError while writing `what` into a one-line InputError. instead: what the message asks the user to change."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{what}: cannot be written ({reason(error)}); give another {instead}") from error
-
-
 def read_yaml(path: Path) -> Any:
-    """Returns the content of a YAML file. Raises InputError if the file cannot be read or is not YAML."""
+    """Returns the content of a YAML file. Raises InputError if it is not YAML."""
     try:
-        with readable(path):
-            return yaml.safe_load(path.read_bytes())
+        return yaml.safe_load(path.read_bytes())
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark else path

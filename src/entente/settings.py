@@ -5,6 +5,7 @@ A class is a section of a configuration; `conflicts` describes values that do no
 input, a list may stand for a tuple and a whole number for a float, but no other type is converted.
 """
 
+import os
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
@@ -33,7 +34,8 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Weight = Annotated[int, Field(ge=1, le=1000)]
 Threads = Annotated[Annotated[int, Field(ge=1, le=4096)] | None, Field(description="number of CPU threads; null: one per core")]
-OutputDir = Annotated[str, Field(description="folder of the runs")]
+File = Annotated[str, AfterValidator(os.path.expanduser)]  # a path, in which ~ stands for the home folder
+OutputDir = Annotated[File, Field(description="folder of the runs")]
 LISTS = Field(strict=False)  # a tuple that may be given as a list, as in YAML
 Sublayer = Literal["self", "cross", "ff"]
 Sublayers = Annotated[tuple[Sublayer, ...], LISTS]
@@ -208,8 +210,8 @@ class GrammarSettings(CorpusSection):
 
 
 class TwoFiles(Section):
-    src: str
-    tgt: str
+    src: File
+    tgt: File
 
 
 class ColumnSettings(Section):
@@ -224,9 +226,9 @@ class SplitSettings(Section):
 
 
 class ExtraSettings(Section):
-    file: str | None = None
-    src: str | None = None
-    tgt: str | None = None
+    file: File | None = None
+    src: File | None = None
+    tgt: File | None = None
     columns: ColumnSettings | None = setting(None, "the columns of this file, or null to use data.columns")
     weight: Weight = setting(1, "how many times an epoch contains each pair")
 
@@ -242,12 +244,12 @@ class TextSection(CorpusSection):
 
 class FilesSettings(TextSection):
     name: Literal["files"] = "files"
-    root: str | None = setting(None, "folder that relative paths start from, or null for the current one")
-    train: TwoFiles | str = setting(..., "two parallel files, src and tgt, or one file of pairs")
+    root: File | None = setting(None, "folder that relative paths start from, or null for the current one")
+    train: TwoFiles | File = setting(..., "two parallel files, src and tgt, or one file of pairs")
     weight: Weight = setting(1, "how many times an epoch contains each pair of train")
-    extra: dict[SplitName, ExtraSettings | str] | None = setting(None, "additional training text, keyed by name")
-    valid: TwoFiles | str | None = setting(None, "files as for train, or null to hold out pairs from train (see split)")
-    test: dict[SplitName, TwoFiles | str | None] | str | None = setting(None, "as train, or several sets by name")
+    extra: dict[SplitName, ExtraSettings | File] | None = setting(None, "additional training text, keyed by name")
+    valid: TwoFiles | File | None = setting(None, "files as for train, or null to hold out pairs from train (see split)")
+    test: dict[SplitName, TwoFiles | File | None] | File | None = setting(None, "as train, or several sets by name")
     columns: ColumnSettings = setting(ColumnSettings(), "the columns of all files of pairs")
     split: SplitSettings = setting(SplitSettings(), "pairs to hold out from train, never from extra, without valid")
 
@@ -263,7 +265,7 @@ class FilesSettings(TextSection):
 
 class Multi30kSettings(TextSection):
     name: Literal["multi30k"] = "multi30k"
-    root: str = setting(..., "path or URL of the repository multi30k/dataset, or of its folder data/task1/raw")
+    root: File = setting(..., "path or URL of the repository multi30k/dataset, or of its folder data/task1/raw")
     tests: Annotated[tuple[SplitName, ...], LISTS] = setting(("test_2016_flickr",), "test sets that both languages have")
 
     def conflicts(self) -> Iterator[str]:
@@ -274,7 +276,7 @@ class Multi30kSettings(TextSection):
 
 class OpusBooksSettings(TextSection):
     name: Literal["opus_books"] = "opus_books"
-    path: str = setting("Helsinki-NLP/opus_books", "data set on the hub, Parquet file, or folder of Parquet files")
+    path: File = setting("Helsinki-NLP/opus_books", "data set on the hub, Parquet file, or folder of Parquet files")
     subset: str | None = setting("en-fr", "subset of the data set, named after its languages")
     split: SplitSettings = setting(SplitSettings(valid=1000, test=1000), "pairs to hold out for valid and test")
 
@@ -289,7 +291,9 @@ class RunSettings(Section):
     output_dir: OutputDir = "outputs"
     overfit: bool = setting(False, "memorise one batch, as a first check that a model can learn at all")
     variant: str = setting("baseline", "name of the ablation, set by its file in configs/ablation")
-    resume: str | None = setting(None, "a run's directory, or auto: the newest unfinished run with this name and configuration")
+    resume: File | None = setting(
+        None, "a run's directory, or auto: the newest unfinished run with this name and configuration"
+    )
     also_evaluate: Annotated[tuple[Grouping, ...], LISTS] = setting((), "also decode the first test split in such batches")
     optim: OptimSettings = OptimSettings()
     trainer: TrainerSettings = TrainerSettings()

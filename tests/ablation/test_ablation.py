@@ -353,7 +353,7 @@ def test_all_problems_of_a_suite_are_named_before_anything_is_written(project: P
     (project / "outputs").mkdir()
     (project / "outputs" / "file").write_text("")
     ended = ablate("suite=[baseline]", "name=file")
-    assert ended.code == 2 and "cannot be written" in ended.err
+    assert ended.code == 2 and "outputs/file: File exists" in ended.err
 
 
 def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablate: Ablate) -> None:

@@ -183,7 +183,6 @@ TRUST = "add trust_data=true to read the corpus that this checkpoint names"
 FILES_NAMED = (
     "data.name=files, data.train.src=train.fr, data.train.tgt=train.en, data.valid.src=valid.fr, data.valid.tgt=valid.en"
 )
-NO_HOME = "no such user; write out the path, or use ~/ for your own home folder"
 ALIGNED = "each line must be the translation of the same line in the other file"
 WHOLE = "a whole number of at least"
 NO_PAIR = r"no sentence pair is left after dropping empty, over-long and uneven ones"
@@ -199,8 +198,8 @@ URL_DATA = {
 
 CASES = [
     # Files of text.
-    Case("no such file", "train FILES data.train.src=trian.fr", r"trian\.fr: no such file"),
-    Case("a folder in place of a file", "train FILES", r"train\.fr: this is a folder; give a file", folder("train.fr")),
+    Case("no such file", "train FILES data.train.src=trian.fr", r"trian\.fr: No such file or directory"),
+    Case("a folder in place of a file", "train FILES", r"train\.fr: Is a directory", folder("train.fr")),
     Case("an empty file", "train FILES", r"train\.fr: the file is empty", put("train.fr", "")),
     Case(
         "unequal numbers of lines",
@@ -218,22 +217,6 @@ CASES = [
     Case("files without text", "train FILES", rf"valid\.fr and valid\.en: {NO_PAIR}", both("valid", "\n \n", "a\nb\n")),
     Case("10,000 words in training", "train FILES", rf"train\.fr and train\.en: {NO_PAIR}", both("train", WORDS, WORDS)),
     Case("10,000 words in validation", "train FILES", f"valid, src, 'chat .*': {TOO_LONG}", both("valid", WORDS, "a")),
-    *(
-        Case(
-            f"the home folder of an unknown user in {command.split()[-1]}",
-            f"{command}~nobodyhere/x",
-            f"~nobodyhere/x: {NO_HOME}",
-        )
-        for command in (
-            "translate checkpoint=",
-            "TRANSLATE input=",
-            "TRANSLATE output=",
-            "train FILES data.train.src=",
-            "train FILES output_dir=",
-            "train resume=",
-            "compare runs=",
-        )
-    ),
     # Files of pairs.
     Case(
         "TSV without a heading",
@@ -319,7 +302,7 @@ sed=1: no such setting; did you mean seed\?""",
         r"data\.extra\.y\.flie=y\.tsv: no such setting; did you mean data\.extra\.y\.file\?",
     ),
     Case("extra text that is a list", "train FILES data.extra=[a]", r"data\.extra=\[a\]: give settings by name or null"),
-    Case("a missing extra file", "train FILES +data.extra.x=gone.tsv", r"gone\.tsv: no such file"),
+    Case("a missing extra file", "train FILES +data.extra.x=gone.tsv", r"gone\.tsv: No such file or directory"),
     Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give it as .+"),
     # Impossible sizes.
     Case(
@@ -338,7 +321,7 @@ sed=1: no such setting; did you mean seed\?""",
     ),
     Case("a split of 150%", "train FILES data.split.valid=1.5", r"data\.split\.valid=1\.5: give .+ or a number .+ less than 1"),
     # Runs.
-    Case("a file as output_dir", "train FILES output_dir=in.txt", r".+in\.txt.+; give another output_dir"),
+    Case("a file as output_dir", "train FILES output_dir=in.txt", r"in\.txt.+: Not a directory"),
     *(
         Case(f"a run's name that is {what}", f"train FILES name={name}", f"name=.+: {FOLDER}")
         for what, name in (("too long", "x" * 300), ("outside the folder", "../../x"), ("an escape sequence", "'a\x1b[2Jb'"))
@@ -404,7 +387,12 @@ sed=1: no such setting; did you mean seed\?""",
     # Scores.
     Case("an unknown split", "evaluate checkpoint=run trust_data=true split=tset", "split=tset: this corpus has .+"),
     Case("an empty split list", "evaluate checkpoint=run split=[]", r"split=\[\]: give text or a list .+"),
-    Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: no such file", remove("valid.fr")),
+    Case(
+        "no corpus",
+        "evaluate checkpoint=run trust_data=true output=scores",
+        r"valid\.fr: No such file .+",
+        remove("valid.fr"),
+    ),
     Case(
         "a source file without a target file, and other settings that need another",
         "evaluate checkpoint=run src=valid.fr occlusion=5 quantization=int8",
@@ -420,7 +408,7 @@ sed=1: no such setting; did you mean seed\?""",
         "an unknown accelerator to score on", "OWN accelerator=gpus", "accelerator=gpus: choose one of .+; did you mean gpu\\?"
     ),
     # Translations.
-    Case("a missing text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: no such file"),
+    Case("a missing text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: No such file or directory"),
     Case("an empty file to translate", "TRANSLATE", r"in\.txt: the file is empty", put("in.txt", "")),
     Case("10,000 words to translate", "TRANSLATE", rf"in\.txt, line 3: {TOO_LONG}", put("in.txt", f"un\n\n{WORDS}\nquatre\n")),
     Case(
@@ -430,7 +418,7 @@ sed=1: no such setting; did you mean seed\?""",
         stdin=LATIN,
         real=True,
     ),
-    Case("a folder as output", "TRANSLATE output=run", r"output=run: cannot be written \(Is a directory\); give another path"),
+    Case("a folder as output", "TRANSLATE output=run", r".+/run: Is a directory"),
     Case("n_best larger than the beam", "TRANSLATE search.n_best=9", r"search\.n_best=9 and search\.beam=5: n_best must .+"),
     Case(
         "mistakes of four kinds in a command without Hydra",
@@ -521,7 +509,11 @@ sed=1: no such setting; did you mean seed\?""",
         f"data data=files {TRAIN} data.max_words=0 optim.lr=1 output=3",
         r"data\.max_words=0: .+" "\n" "output=3: give text or null" "\n" rf"optim\.lr=1: {HELP}",
     ),
-    Case("data from a missing file", "data data=files data.train=pairs.tsv output=lists", r"pairs\.tsv: no such file"),
+    Case(
+        "data from a missing file",
+        "data data=files data.train=pairs.tsv output=lists",
+        r"pairs\.tsv: No such file .+",
+    ),
     Case(
         "a negative number of sentences of no split",
         "corpus n=-1 split=tset",

@@ -208,7 +208,10 @@ def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "code", "line"),
-    [("optim.lr=1e20", 3, "diverged: the loss is "), ("data.root=/nowhere", 2, "error: /nowhere/train.fr: no such file")],
+    [
+        ("optim.lr=1e20", 3, "diverged: the loss is "),
+        ("data.root=/nowhere", 2, "error: /nowhere/train.fr: No such file"),
+    ],
 )
 def test_a_problem_of_all_processes_ends_the_run_with_one_line(override: str, code: int, line: str, tmp_path: Path) -> None:
     began = time.monotonic()

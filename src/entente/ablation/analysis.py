@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics import CHRF
@@ -16,7 +17,6 @@ from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 from entente.ablation.runs import Run, Suite
 from entente.data.corpora import describe_sources, read_corpus
 from entente.errors import InputError
-from entente.files import path_of
 from entente.settings import RunSettings
 from entente.validation import validate
 
@@ -44,8 +44,8 @@ def analyse(suite: Suite, split: str, trusted: bool) -> dict[str, Any]:
         trained = training_words(suite.runs[0], trusted)
         lines = by_frequency(trained, total(words), [*map(total, written)], [*map(total, right)])
         tables["By the frequency of a word in the training text"] = lines
-    except InputError as error:
-        problem = f"The table of words by their frequency in training is left out: {error.problems[0]}"
+    except (InputError, OSError) as error:
+        problem = f"The table of words by their frequency in training is left out: {error}"
     sentences = most_different(sources, references, texts)
     return dict(split=split, names=suite.variants, tables=tables, problem=problem, only=only, sentences=sentences)
 
@@ -59,7 +59,7 @@ def training_words(run: Run, trusted: bool) -> Words:
     data = validate(RunSettings, run.config, f"{run.directory / 'config.yaml'}: ").data
     if (places := describe_sources(data)) and not trusted:
         raise InputError(f"add trust_data=true to read the corpus that {run.directory} names: {places}")
-    lines = read_corpus(data, path_of(run.config["output_dir"]) / "cache").train["tgt"]
+    lines = read_corpus(data, Path(run.config["output_dir"]) / "cache").train["tgt"]
     return Counter(chain.from_iterable(TOKENIZE(line).split() for line in lines))
 
 

@@ -11,12 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from rich.console import Console
 from rich.table import Table
 
-from entente import escape, files
+from entente import escape
 from entente.ablation.analysis import Lines, analyse
 from entente.ablation.charts import COLORS, OTHER, Points, against_baseline, diagnosis
 from entente.ablation.comparison import ALPHA, HARMED, NOT_COMPARED, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
 from entente.console import Task
+from entente.files import write_text
 from entente.settings import MISSING
 from entente.validation import to_text
 
@@ -37,9 +38,8 @@ def report(suite: Suite, folder: Path, samples: int, trust_data: bool = False) -
     show(comparison, suite, analysis)
     with Task("drawing the page"):
         forms = {"md": markdown(comparison, suite), "csv": csv(comparison), "html": page(comparison, suite, analysis)}
-    with files.writable(f"output={folder}", "folder"):
-        for ending, text in forms.items():
-            files.write_text(folder / f"comparison.{ending}", text)
+    for ending, text in forms.items():
+        write_text(folder / f"comparison.{ending}", text)
     print(folder / "comparison.html")
 
 
@@ -112,7 +112,7 @@ def csv(comparison: Comparison) -> str:
     """Returns all numbers in full precision as CSV, one line per variant. The cell of a missing number is empty."""
     rows = [comparison.rows[0], *(row.values() for row in comparison.rows)]  # a row's keys are the headings
     out = io.StringIO()
-    csv_format.writer(out, lineterminator="\n").writerows(map(escape.cell, row) for row in rows)
+    csv_format.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 

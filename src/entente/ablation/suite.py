@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from entente import files
 from entente.ablation.runs import Run, Suite, runs_in
 from entente.console import Task, clock
 from entente.errors import Interrupted, Stopped
@@ -72,8 +71,7 @@ class Plan:
     def train(self, at_once: int, threads: int) -> Suite:
         """Trains the runs that have not ended. On a signal, makes the current ones save and exit, and raises Interrupted.
         at_once: the number of processes. threads: the number of threads of each."""
-        with files.writable(str(self.root), "name or output_dir"):
-            self.root.mkdir(parents=True, exist_ok=True)
+        self.root.mkdir(parents=True, exist_ok=True)
         self.read()
         waiting = [job for job in self.jobs if not job.ended]
         log.info("%s: %d runs, of which %d have already ended", self.root, len(self.jobs), len(self.jobs) - len(waiting))

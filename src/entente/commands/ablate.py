@@ -8,6 +8,7 @@ be overridden. The same command resumes a suite that was stopped.
 
 import os
 import sys
+from pathlib import Path
 
 from entente.ablation import variants as ablations
 from entente.ablation.report import report
@@ -17,7 +18,6 @@ from entente.cli import Composition, compose, key_of
 from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
 from entente.console import start_log
 from entente.errors import InputError
-from entente.files import path_of
 from entente.settings import RunSettings
 from entente.validation import validate
 
@@ -45,7 +45,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     shared = [text for text in suite.overrides if not (is_debug and text.startswith("trainer."))]
     shared += [text for text in typed if key_of(text) not in ("experiment", "trainer.threads")]
     name = settings.name or f"{title}{trainer['suffix']}"
-    root = path_of(composition.values["output_dir"]) / name
+    root = Path(composition.values["output_dir"]).expanduser() / name
     command = [sys.executable, "-P", "-m", "entente", "train", *([f"--config-dir={folder}"] if folder else [])]
     variants, seeds, jobs = list(dict.fromkeys(suite.variants)), list(dict.fromkeys(settings.seeds)), []
     for variant in variants:

@@ -24,7 +24,7 @@ from entente.data.alignments import Gold
 from entente.data.batches import split_of
 from entente.data.files import clean
 from entente.errors import InputError
-from entente.files import open_atomic, path_of, writable
+from entente.files import open_atomic
 from entente.models.seq2seq import Seq2Seq
 from entente.process import prepare_process
 from entente.settings import SearchSettings
@@ -75,7 +75,7 @@ def main(settings: AttentionSettings) -> None:
     folder = f"{letters}-{hashlib.sha256(title.encode()).hexdigest()[:6]}"
     for picture, figure in _figures(maps, links, title, settings, side_by_side):
         for file in [output] if _is_picture(output) else [output / folder / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
-            with Task(f"drawing {file}"), writable(f"output={settings.output}"), open_atomic(file) as opened:
+            with Task(f"drawing {file}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
         if _is_picture(output):
@@ -103,11 +103,9 @@ def _is_picture(output: Path) -> bool:
 
 def _output(path: str) -> Path:
     """Returns `output` as the path of a picture or of a folder. Raises InputError if it can be neither."""
-    output = path_of(path)
+    output = Path(path)
     if output.suffix and not _is_picture(output) and not output.is_dir():
         raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
-    if _is_picture(output) and not output.parent.is_dir():
-        raise InputError(f"output={path}: there is no folder {output.parent}; create it, or give another")
     return output
 
 
@@ -141,7 +139,7 @@ def _figures(
         return
     for name, map in maps:
         picture, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
-        if several and not (_is_picture(path_of(settings.output)) and (layer or head)):
+        if several and not (_is_picture(Path(settings.output)) and (layer or head)):
             yield picture, draw.draw(map, title)
         yield f"{picture}-large" if several else picture, draw.draw_pair({name: map}, title, i, j, links)
 

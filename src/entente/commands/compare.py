@@ -6,15 +6,16 @@ errors.
   entente compare outputs/RUN outputs/RUN output=page samples=10000
 """
 
+from pathlib import Path
+
 from entente.ablation.report import report
 from entente.ablation.runs import read_runs, read_suite
 from entente.commands.settings import CompareSettings
 from entente.console import start_log
-from entente.files import path_of
 
 
 def main(settings: CompareSettings) -> None:
     start_log()
-    places = [path_of(place) for place in ([settings.runs] if isinstance(settings.runs, str) else settings.runs)]
-    suite = read_suite(places[0]) if len(places) == 1 else read_runs(places, path_of(settings.output_dir))
-    report(suite, path_of(settings.output) if settings.output else suite.directory, settings.samples, settings.trust_data)
+    places = [Path(place) for place in ([settings.runs] if isinstance(settings.runs, str) else settings.runs)]
+    suite = read_suite(places[0]) if len(places) == 1 else read_runs(places, Path(settings.output_dir))
+    report(suite, Path(settings.output) if settings.output else suite.directory, settings.samples, settings.trust_data)

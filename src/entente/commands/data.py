@@ -7,6 +7,7 @@ entente data data=files data.train=pairs.tsv output=report
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -17,7 +18,7 @@ from entente.console import Task
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.inspection import SUSPECT, Finding, find, measure
 from entente.data.tokenizer import Vocabulary
-from entente.files import path_of, writable, write_text
+from entente.files import write_text
 from entente.process import prepare_process
 
 KINDS, EXAMPLES = 10, 3  # maximum number of kinds printed per list, and of examples per kind
@@ -26,12 +27,11 @@ KINDS, EXAMPLES = 10, 3  # maximum number of kinds printed per list, and of exam
 def main(settings: InspectSettings) -> None:
     """Reads a corpus and prints measurements, examples of findings, and advice. Writes all findings to `output`, if given."""
     prepare_process(None)
-    output = path_of(settings.output) if settings.output else None
-    cache = path_of(settings.output_dir) / "cache"
+    output = Path(settings.output) if settings.output else None
+    cache = Path(settings.output_dir) / "cache"
     corpus = read_corpus(settings.data, cache)
     if output:
-        with writable(f"output={output}"):  # fails before minutes of work if there can be no such folder
-            output.mkdir(parents=True, exist_ok=True)
+        output.mkdir(parents=True, exist_ok=True)  # fails before minutes of work if there can be no such folder
     with Task("inspecting the pairs"):
         numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache))
         lists = find(corpus)
@@ -50,9 +50,8 @@ def main(settings: InspectSettings) -> None:
             for _, split, number, *pair in rows(corpus, [item for item in items if item[0] == kind][:EXAMPLES]):
                 console.print(f"    {split} {number}:", "\n     ".join(pair), no_wrap=True, overflow="ellipsis")
         if output:
-            with writable(f"output={output}"):
-                lines = ["what\tsplit\tpair\tsrc\ttgt", *map("\t".join, rows(corpus, items)), ""]
-                write_text(output / f"{name}.tsv", "\n".join(lines))
+            lines = ["what\tsplit\tpair\tsrc\ttgt", *map("\t".join, rows(corpus, items)), ""]
+            write_text(output / f"{name}.tsv", "\n".join(lines))
     console.print("\nAdvice", style="bold")
     for line in advice(corpus, lists) or ["Nothing unusual: the corpus can be used as it is."]:
         console.print(f"- {line}")

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 from rich.console import Console
 
@@ -27,7 +28,7 @@ from entente.data.pairs import Pair
 from entente.decoding.search import search_name
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
-from entente.files import is_split, path_of, writable, write_json, write_text
+from entente.files import is_split, write_json, write_text
 from entente.process import prepare_process
 from entente.settings import SearchSettings
 from entente.training.trainer import on_accelerator
@@ -40,7 +41,7 @@ ONE_TOKEN = SearchSettings(length_factor=0, length_offset=1)  # the shortest sea
 def main(settings: EvaluateSettings) -> None:
     """Scores splits of the corpus that a checkpoint was trained on, or the user's own files. Prints the scores, and writes
     metrics.json and translations to `output`, if given. The NLL always comes from torch."""
-    output = path_of(settings.output) if settings.output else None
+    output = Path(settings.output) if settings.output else None
     if output and (output / "config.yaml").exists():  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     prepare_process(settings.threads)
@@ -52,9 +53,8 @@ def main(settings: EvaluateSettings) -> None:
     evaluation_splits = {split: data.evaluation(split) for split in splits}
     with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
         if output:
-            with writable(f"output={output}"):  # fails before decoding if the folder cannot be written to
-                output.mkdir(parents=True, exist_ok=True)
-                tempfile.TemporaryFile(dir=output).close()
+            output.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=output).close()  # fails before decoding if the folder cannot be written to
         evaluations, metrics, engine_entry = {}, {}, {"engine": engine.name} if engine else {}
         for split in splits:
             log.info("evaluating %s", split)
@@ -68,12 +68,11 @@ def main(settings: EvaluateSettings) -> None:
     for split, measurements in measured.items():
         metrics[split]["attention"] = measurements.report
     if output:
-        with writable(f"output={output}"):
-            write_translations(output, evaluations)
-            for split, measurements in measured.items():
-                if measurements.links:
-                    write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(measurements.links))
-            write_json(output / "metrics.json", metrics)
+        write_translations(output, evaluations)
+        for split, measurements in measured.items():
+            if measurements.links:
+                write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(measurements.links))
+        write_json(output / "metrics.json", metrics)
     show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", search_name(search), *engine_entry.values()]))
     for split in splits:
         lengths = ", ".join(f"{row['words']} words {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
@@ -108,7 +107,7 @@ def _stored_splits(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tu
 
 def _own_files(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[Corpus, list[str]]:
     """Returns a corpus and the name of its only test set, which holds the user's files and, if given, their gold links."""
-    src, tgt = path_of(str(settings.src)), path_of(str(settings.tgt))
+    src, tgt = Path(str(settings.src)), Path(str(settings.tgt))
 
     def short_enough() -> Iterator[Pair]:
         for number, pair in enumerate(read_parallel(src, tgt), start=1):
@@ -119,5 +118,5 @@ def _own_files(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[
     name = src.name if is_split(src.name) else "own"
     corpus = corpus_of(short_enough(), name, f"{src} and {tgt}")
     if settings.alignments:
-        corpus.gold[name] = read_pharaoh(path_of(settings.alignments), corpus.valid["src"], corpus.valid["tgt"])
+        corpus.gold[name] = read_pharaoh(Path(settings.alignments), corpus.valid["src"], corpus.valid["tgt"])
     return corpus, [name]

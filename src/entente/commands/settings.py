@@ -9,6 +9,7 @@ from entente.settings import (
     LISTS,
     Count,
     DataSettings,
+    File,
     Folder,
     GrammarSettings,
     Name,
@@ -22,6 +23,7 @@ from entente.settings import (
 Kind = Literal["encoder", "decoder", "cross", "alignment"]
 Names = Annotated[tuple[Name, ...], LISTS, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], LISTS, Field(min_length=1)]
+Files = Annotated[tuple[File, ...], LISTS, Field(min_length=1)]
 RUNS = "null: the run's"
 TRUST = "allow reading the corpus files or URLs named in the checkpoint; not needed for data=grammar"
 
@@ -34,7 +36,7 @@ class SearchChanges(Section):
 
 
 class DecodingSettings(Section):
-    checkpoint: str = setting(..., "checkpoint file, or a run's directory, whose best checkpoint is used")
+    checkpoint: File = setting(..., "checkpoint file, or a run's directory, whose best checkpoint is used")
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"] = setting("auto", "device to run on")
     threads: Threads = None
     engine: Literal["torch", "ctranslate2"] = setting(
@@ -53,14 +55,14 @@ class EvaluateSettings(DecodingSettings):
         "test", "split or splits of the corpus, or all; test@alone batches each sentence alone, test@mixed mixes lengths"
     )
     trust_data: bool = setting(False, TRUST)
-    src: str | None = setting(None, "file of source sentences to score instead of a split; needs tgt=FILE too")
-    tgt: str | None = setting(None, "like src, for the target")
+    src: File | None = setting(None, "file of source sentences to score instead of a split; needs tgt=FILE too")
+    tgt: File | None = setting(None, "like src, for the target")
     attention: bool = setting(False, "also measure the attention, and score it as a word alignment")
-    alignments: str | None = setting(
+    alignments: File | None = setting(
         None, "file of gold links between words split at spaces; 0-0 is a sure link, 1?3 a possible one"
     )
     occlusion: int = setting(0, "sentences on which to compare attention with leaving out words", ge=0)
-    output: str | None = setting(None, "folder for metrics.json, translations and alignments")
+    output: File | None = setting(None, "folder for metrics.json, translations and alignments")
 
     def conflicts(self) -> Iterator[str]:
         yield from super().conflicts()
@@ -81,12 +83,12 @@ class TranslationSearch(SearchChanges):
 
 class TranslateSettings(DecodingSettings):
     search: TranslationSearch = TranslationSearch()
-    input: str | None = setting(None, "text file, plain or gzip; null: standard input, or a prompt in a terminal")
-    output: str | None = setting(None, "file for the translations; null: standard output")
+    input: File | None = setting(None, "text file, plain or gzip; null: standard input, or a prompt in a terminal")
+    output: File | None = setting(None, "file for the translations; null: standard output")
 
 
 class AttentionSettings(Section):
-    checkpoint: str | Texts = setting(..., "checkpoint file, run's directory, or a list of these to draw side by side")
+    checkpoint: File | Files = setting(..., "checkpoint file, run's directory, or a list of these to draw side by side")
     sentence: str = setting("Il n'est pas aussi grand que son père.", "sentence in the source language")
     target: str | None = setting(None, "translation for the model to read; null: the model's own translation")
     beam: int = setting(1, "beam size for the model's own translation", ge=1, le=1000)
@@ -97,7 +99,7 @@ class AttentionSettings(Section):
     layer: Count | None = setting(None, "layer to enlarge, counted from 1; null: the last")
     head: Count | None = setting(None, "head to enlarge, counted from 1; null: the mean of all heads")
     occlusion: bool = setting(False, "also show the effect of leaving out each source word, and its correlation")
-    output: str = setting("outputs/attention", "folder, or the path of one picture (.png, .svg, .pdf)")
+    output: File = setting("outputs/attention", "folder, or the path of one picture (.png, .svg, .pdf)")
     threads: Threads = None
 
     def conflicts(self) -> Iterator[str]:
@@ -106,7 +108,7 @@ class AttentionSettings(Section):
 
 
 class TraceSettings(Section):
-    checkpoint: str | None = setting(None, "checkpoint file, or a run's directory, whose best checkpoint is used")
+    checkpoint: File | None = setting(None, "checkpoint file, or a run's directory, whose best checkpoint is used")
     sentence: str = setting("Il n'est pas aussi grand que son père.", "sentence in the source language")
     target: str | None = setting(None, "translation for the model to read; null: the model's own greedy translation")
     kind: Kind | None = setting(None, "kind of attention; null: attention to the source, or all kinds of the example")
@@ -116,7 +118,7 @@ class TraceSettings(Section):
     example: bool | Literal["transformer", "birnn"] = setting(
         False, "trace a tiny model of width 4 on two short sentences instead of a checkpoint; true: transformer"
     )
-    output: str | None = setting(None, "Markdown file, NAME.md, for a copy of the trace")
+    output: File | None = setting(None, "Markdown file, NAME.md, for a copy of the trace")
     columns: Count | None = setting(8, "maximum number of columns shown for a wide tensor; null: all")
     threads: Threads = None
 
@@ -149,10 +151,10 @@ class AblateSettings(Section):
 
 
 class CompareSettings(Section):
-    runs: str | Texts = setting(
+    runs: File | Files = setting(
         ..., "a suite's directory, or a list of finished runs, such as [RUN,RUN]; the first is the baseline"
     )
-    output: str | None = setting(None, "folder for comparison.html, .md and .csv; null: the suite's, or a new one")
+    output: File | None = setting(None, "folder for comparison.html, .md and .csv; null: the suite's, or a new one")
     samples: int = setting(2000, "number of bootstrap samples", ge=1, le=100_000)
     output_dir: OutputDir = "outputs"
     trust_data: bool = setting(False, "for two runs, allow reading the first one's training text to count its words")
@@ -160,7 +162,7 @@ class CompareSettings(Section):
 
 class InspectSettings(Section):
     data: DataSettings = GrammarSettings()
-    output: str | None = setting(None, "folder for full lists: misalignment.tsv, duplicates.tsv, leaks.tsv, odd.tsv")
+    output: File | None = setting(None, "folder for full lists: misalignment.tsv, duplicates.tsv, leaks.tsv, odd.tsv")
     output_dir: OutputDir = "outputs"
 
 

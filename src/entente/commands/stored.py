@@ -1,13 +1,13 @@
 """What commands for checkpoints share: the corpus that a checkpoint names, and the search and engine to translate with."""
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from entente.checkpoint import TrainedRun
 from entente.commands.settings import DecodingSettings
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.errors import InputError
-from entente.files import path_of
 from entente.settings import SearchSettings
 from entente.validation import validate
 
@@ -26,7 +26,7 @@ def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> "Corpus":
         if not trusted:
             raise InputError(f"checkpoint={path}: add trust_data=true to read the corpus that this checkpoint names: {places}")
         log.info("reading the corpus that %s names: %s", path, places)
-    return read_corpus(run.settings.data, path_of("outputs") / "cache")
+    return read_corpus(run.settings.data, Path("outputs") / "cache")
 
 
 def search_and_engine(run: TrainedRun, settings: DecodingSettings) -> tuple[SearchSettings, CTranslate2 | None]:

@@ -6,6 +6,7 @@ entente trace example=birnn output=trace.md
 """
 
 import logging
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -17,7 +18,7 @@ from entente.commands.settings import TraceSettings
 from entente.commands.translate import standard_output
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS
-from entente.files import path_of, writable, write_text
+from entente.files import write_text
 from entente.process import prepare_process
 from entente.settings import SearchSettings
 
@@ -38,8 +39,7 @@ def main(settings: TraceSettings) -> None:
         labels = Labels(run.vocabulary.src.pieces(src), read, produced)
         text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *numbers)
     if settings.output:
-        with writable(f"output={settings.output}"):
-            write_text(path_of(settings.output), f"{text}\n")
+        write_text(Path(settings.output), f"{text}\n")
     show(text, Console(file=standard_output(), highlight=False))
     if settings.output:
         log.info("%s", settings.output)

@@ -6,6 +6,7 @@ translations and scores.
   entente train data=files data.train=pairs.tsv data.valid=valid.tsv
 """
 
+from pathlib import Path
 from typing import Any
 
 from entente.ablation import variants
@@ -13,7 +14,7 @@ from entente.ablation.effect import check_effect
 from entente.cli import Composition, key_of
 from entente.distributed import share
 from entente.errors import InputError
-from entente.files import path_of, read_yaml
+from entente.files import read_yaml
 from entente.settings import RunSettings
 from entente.training.train import train
 from entente.training.trainer import launched
@@ -45,7 +46,7 @@ def resumed_settings(settings: RunSettings, composition: Composition) -> RunSett
         raise InputError(
             *(f"resume={settings.resume} continues with that run's own settings; leave out {override}" for override in others)
         )
-    path = path_of(str(settings.resume)) / "config.yaml"
+    path = Path(str(settings.resume)) / "config.yaml"
     if not path.is_file():
         raise InputError(f"resume={settings.resume}: not a run's directory (it has no config.yaml); give one, or resume=auto")
     stored: Any = read_yaml(path)

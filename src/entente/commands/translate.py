@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TextIO
 
 import torch
@@ -25,7 +26,7 @@ from entente.data.tokenizer import Tokenizer
 from entente.decoding.search import Hypothesis, search_name
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.files import open_atomic, path_of, writable
+from entente.files import open_atomic
 from entente.process import prepare_process
 from entente.settings import SearchSettings
 
@@ -49,8 +50,8 @@ def main(settings: TranslateSettings) -> None:
             total = f" of {sum(1 for _ in _read(settings.input, run.vocabulary.src)):,}"
     else:
         total = ""
-    output = open_atomic(path_of(settings.output)) if settings.output else nullcontext()
-    with writable(f"output={settings.output}"), output as file:
+    output = open_atomic(Path(settings.output)) if settings.output else nullcontext()
+    with output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         first = 1  # number of the first line of the chunk
         for chunk in _chunks(_read(settings.input, run.vocabulary.src)):
@@ -90,7 +91,7 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings, engine: Engine) 
 
 def _read(path: str | None, tokenizer: Tokenizer) -> Iterator[str]:
     """Yields the lines of a file or of standard input. Raises InputError at a line that is too long."""
-    for number, line in enumerate(read_lines(path_of(path) if path else None), start=1):
+    for number, line in enumerate(read_lines(Path(path) if path else None), start=1):
         tokenizer.refuse_too_long(line, f"{path or 'standard input'}, line {number}")
         yield line
 

@@ -27,7 +27,7 @@ from entente.data.cache import build_once, name_of
 from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair, Pairs, hold_out, match_key
 from entente.errors import InputError, reason
-from entente.files import path_of, readable, write_text
+from entente.files import write_text
 from entente.settings import DataSettings, FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
 from entente.validation import flat
 
@@ -114,7 +114,7 @@ def files(settings: FilesSettings) -> Sources:
 
     def source(text: TwoFiles | str, columns: Columns = usual, weight: int = settings.weight) -> Source:
         names = [text] if isinstance(text, str) else [text.src, text.tgt]
-        paths = [path_of(settings.root or "") / path_of(name) for name in names]
+        paths = [Path(settings.root or "") / name for name in names]
         pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], columns)
         return Source(" and ".join(map(str, paths)), pairs, paths, weight)
 
@@ -137,7 +137,7 @@ def multi30k(settings: Multi30kSettings) -> Sources:
     """Finds Multi30k in a copy of the public repository multi30k/dataset, or in its folder data/task1/raw. Downloads are kept
     in the cache of `datasets`."""
     folder = settings.root.rstrip("/")
-    is_raw = folder.endswith(MULTI30K) if folder.startswith(URL) else not path_of(f"{folder}/{MULTI30K}").is_dir()
+    is_raw = folder.endswith(MULTI30K) if folder.startswith(URL) else not Path(f"{folder}/{MULTI30K}").is_dir()
     folder = folder if is_raw else f"{folder}/{MULTI30K}"
     sources = {}
     for name, stem in {"train": "train", "valid": "val", **{test: test for test in settings.tests}}.items():
@@ -149,7 +149,7 @@ def multi30k(settings: Multi30kSettings) -> Sources:
 def opus_books(settings: OpusBooksSettings) -> Sources:
     """Finds a translation data set that has only a training split. `path` is a name on the Hugging Face hub, a Parquet file, or
     a folder of Parquet files."""
-    path, columns = path_of(settings.path), Columns((settings.src, settings.tgt))
+    path, columns = Path(settings.path), Columns((settings.src, settings.tgt))
     if not path.exists():
         return {"train": [Source(settings.path, _read_hub(settings.path, settings.subset, columns))]}
     parts = [path] if path.is_file() else sorted(path.glob("*.parquet"))
@@ -164,7 +164,7 @@ READERS: dict[str, Callable[[Any], Sources]] = {read.__name__: read for read in 
 def _fetch(address: str) -> Path:
     """Returns the local path of a file. If `address` is a URL, the file is downloaded first, or taken from the cache."""
     if not address.startswith(URL):
-        return path_of(address)
+        return Path(address)
     # Published files do not change. use_etag would ask the server for changes; without it, a second run needs no network.
     config = DownloadConfig(use_etag=False, disable_tqdm=True)
     try:
@@ -190,8 +190,7 @@ def read_corpus(settings: DataSettings, cache_dir: Path | None = None) -> Corpus
         sources = READERS[settings.name](settings)
         states = []  # change if a file does
         for path in (path for texts in sources.values() for text in texts for path in text.files):
-            with readable(path):
-                states.append((str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns))
+            states.append((str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns))
         name = name_of(VERSION, settings.model_dump(exclude={"tokenizer", "batch"}), states)
         folder = (cache_dir or Path(scratch)) / "corpus" / name
         build_once(folder / "corpus.json", partial(_store, settings, sources, folder, Path(scratch)))

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 
 from entente.data.pairs import Pair
 from entente.errors import InputError, reason
-from entente.files import readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
@@ -132,7 +131,7 @@ def _json(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
-    with readable(path), path.open("rb") as file:
+    with path.open("rb") as file:
         try:
             for batch in pq.ParquetFile(file).iter_batches():
                 yield from batch.to_pylist()
@@ -152,7 +151,7 @@ def _lines(path: Path | None) -> Iterator[str]:
     r"""Yields the lines of plain or gzipped UTF-8 text without "\n"."""
     where, number = path or "standard input", 0
     stored: Any
-    with readable(where), path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:
+    with path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:
         file = gzip.GzipFile(fileobj=stored) if stored.peek(2).startswith(GZIP_MAGIC) else stored
         try:
             for number, line in enumerate(file, start=1):

@@ -26,7 +26,7 @@ from entente import checkpoint, distributed
 from entente.console import stop_signals
 from entente.errors import InputError, Interrupted, Stopped, reason
 from entente.escape import LineFormatter
-from entente.files import path_of, read_yaml, write_text
+from entente.files import read_yaml, write_text
 from entente.settings import RunSettings
 from entente.training import views
 from entente.training.checkpoints import Checkpoints, steps
@@ -73,9 +73,9 @@ def find_run(settings: RunSettings) -> RunDirectory | None:
 def _find_run(settings: RunSettings) -> RunDirectory | None:
     if settings.resume is None:
         return None
-    path = path_of(settings.resume)
+    path = Path(settings.resume)
     if settings.resume == "auto":
-        latest = path_of(settings.output_dir) / run_name(settings)
+        latest = Path(settings.output_dir) / run_name(settings)
         pattern = re.compile(re.escape(latest.name) + r"(?:-(\d+))?")
         runs = [
             (not RunDirectory(folder).is_finished, int(match[1] or 1), folder)
@@ -93,7 +93,7 @@ def _same_config(path: Path, settings: RunSettings) -> bool:
     try:
         stored = read_yaml(path)
         return bool(_compared(stored) == _compared(settings.stored()))
-    except (InputError, KeyError, TypeError):
+    except (InputError, OSError, KeyError, TypeError):
         return False
 
 
@@ -109,7 +109,7 @@ def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def new_run(settings: RunSettings) -> RunDirectory:
     """Creates the directory output_dir/NAME, or NAME-2, ... if that exists, with the run's configuration."""
-    first = path_of(settings.output_dir) / run_name(settings)
+    first = Path(settings.output_dir) / run_name(settings)
     for number in count(1):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")
         try:

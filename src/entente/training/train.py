@@ -24,10 +24,10 @@ from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import known_words
 from entente.evaluation import Evaluation, show, write_translations
 from entente.fast.attach import attach
-from entente.files import path_of, write_json
+from entente.files import write_json
 from entente.models.build import build
 from entente.models.seq2seq import parameter_count
-from entente.process import prepare_process, return_freed_memory
+from entente.process import return_freed_memory
 from entente.settings import RunSettings
 from entente.training import views
 from entente.training.checkpoints import steps_of_mean
@@ -41,7 +41,6 @@ log = logging.getLogger("entente")
 @isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
 def train(settings: RunSettings) -> Path:
     """Trains and evaluates a new run, or resumes one, and returns its directory. Raises every user error before it writes."""
-    prepare_process(settings.trainer.threads)
     run = find_run(settings)
     if run and run.is_finished:
         log.info("%s: this run has finished; nothing is left to do", run.path)
@@ -56,7 +55,7 @@ def train(settings: RunSettings) -> Path:
 
 def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
     """Returns the data of a run and its untrained model. Raises InputError if the model cannot be trained on the data."""
-    cache = path_of(settings.output_dir) / "cache"
+    cache = Path(settings.output_dir) / "cache"
     corpus = read_corpus(settings.data, cache)
     with Task("training the tokenizer, or reading it from the cache"):
         vocabulary = Vocabulary.train(corpus.train, settings.data.tokenizer, cache)
