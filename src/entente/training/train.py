@@ -27,7 +27,7 @@ from entente.fast.attach import attach
 from entente.files import write_json
 from entente.models.build import build
 from entente.models.seq2seq import parameter_count
-from entente.process import return_freed_memory
+from entente.process import prepare_process, return_freed_memory
 from entente.settings import RunSettings
 from entente.training import views
 from entente.training.checkpoints import steps_of_mean
@@ -41,6 +41,7 @@ log = logging.getLogger("entente")
 @isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
 def train(settings: RunSettings) -> Path:
     """Trains and evaluates a new run, or resumes one, and returns its directory. Raises every user error before it writes."""
+    prepare_process(settings.trainer.threads)
     run = find_run(settings)
     if run and run.is_finished:
         log.info("%s: this run has finished; nothing is left to do", run.path)
