@@ -48,16 +48,16 @@ train: $(READY) ## Train and evaluate; ARGS="model=birnn seed=2" overrides setti
 	@$(BIN)/entente train $(ARGS)
 
 test: $(DEV) ## Run all tests except the slow ones
-	@$(BIN)/python -m pytest --numprocesses 2 -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "not slow" $(ARGS)
 
 test-all: $(DEV) ## Run all tests
-	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 test-lowest: ## Run all tests except the slow ones with the lowest versions that pyproject.toml allows, in .venv-lowest
 	@$(PYTHON) -m venv --clear $(LOWEST)
 	@$(LOWEST)/bin/pip install $(LOWEST_VERSIONS) $$(sed -n '/^# dev:/,$$s/^[a-z].*==.*/&/p' requirements-dev.txt)
 	@$(LOWEST)/bin/pip install --no-deps --editable .
-	@$(LOWEST)/bin/python -m pytest --numprocesses 2 -m "not slow" -p no:anyio -W default --disable-warnings $(ARGS)
+	@$(LOWEST)/bin/python -m pytest --numprocesses 2 --dist worksteal -m "not slow" -p no:anyio -W default --disable-warnings $(ARGS)
 
 soak: $(DEV) ## Stop and resume training at 30 random moments per model, and compare with uninterrupted runs (too slow for `test`)
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/tools/interruptions.py $(ARGS)

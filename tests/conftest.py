@@ -22,6 +22,7 @@ torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # as the command sets it
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that the tests start, so that two tests do not compete for the cores
 
 PAD, BOS, EOS = 3, 0, 2
 SRC_VOCAB, TGT_VOCAB = 31, 37
