@@ -137,7 +137,6 @@ EVERYTHING = [  # that has a state, or changes the order of batches
         ("transformer", []),
         ("birnn", EVERYTHING),
         pytest.param("transformer", EVERYTHING, marks=pytest.mark.slow),
-        pytest.param("birnn", [], marks=pytest.mark.slow),
     ],
 )
 def test_a_run_stopped_by_signals_or_killed_ends_with_the_same_bits(
@@ -191,13 +190,6 @@ def test_patience_comes_back_and_a_run_that_only_lacks_its_evaluation_is_not_tra
     (tmp_path / "stopped" / "metrics.json").unlink()  # as if the run had been killed between its early stop and its evaluation
     at_batch(1, die)
     assert differences(uninterrupted, run("birnn", "stopped", *changes, resume="auto")) == []
-
-
-def test_an_interrupt_before_the_first_step_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Translator.on_train_start
-    monkeypatch.setattr(Translator, "on_train_start", lambda self: (original(self), send(signal.SIGINT)()))
-    with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; resume it with: "):
-        run("birnn", "stopped")
 
 
 def test_a_run_that_was_moved_resumes_and_keeps_its_best_score(
@@ -270,40 +262,38 @@ def test_a_damaged_checkpoint_is_named_and_without_it_the_run_resumes_from_the_o
 
 
 def test_the_mean_of_checkpoints_becomes_the_model_if_it_is_better(run: Run) -> None:
-    changes = ["checkpoint.average=3", "trainer.max_steps=90", "trainer.validate_every=30"]
+    changes = ["checkpoint.average=3", "trainer.max_steps=45", "trainer.validate_every=15"]
     changes += ["checkpoint.every=5", "optim.lr=2e-2"]
     averaged = run("birnn", "averaged", *changes)
-    assert saved(averaged) == [80, 85, 90]
+    assert saved(averaged) == [35, 40, 45]
     states = [read(path)["state_dict"] for path in steps(averaged / "checkpoints").values()]
     mean = {name: sum(state[name] for state in states) / 3 for name in states[0]}
     best = read(averaged / "checkpoints" / "best.ckpt")["state_dict"]
     report = json.loads((averaged / "training.json").read_text())["mean_of_checkpoints"]
-    assert report["of"] == [80, 85, 90]
+    assert report["of"] == [35, 40, 45]
     assert report["chosen"] == (report["bleu"] >= report["best_single_bleu"])
     assert report["chosen"] == all(torch.allclose(best[name], mean[name], atol=1e-6) for name in mean)
     bleu = json.loads((averaged / "metrics.json").read_text())["valid"]["bleu"]
     assert bleu == pytest.approx(max(report["bleu"], report["best_single_bleu"]), rel=1e-6)
 
 
-@pytest.mark.parametrize("model", sorted(SMALL))
 def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
-    run: Run, uninterrupted_run: Run, model: str, interrupt: Run, tmp_path: Path
+    run: Run, uninterrupted_run: Run, interrupt: Run, tmp_path: Path
 ) -> None:
     """A run stopped at steps 25 and 26 averages checkpoints 24, 28 and 30, like a run that was never stopped."""
     changes = ["checkpoint.average=3", "checkpoint.every=4", "trainer.max_steps=30"]
-    uninterrupted = uninterrupted_run(model, *changes)
+    uninterrupted = uninterrupted_run("birnn", *changes)
     assert saved(uninterrupted) == [24, 28, 30]
     for batch, step in ((25, 25), (1, 26)):
-        interrupt(batch, model, "stopped", *changes, resume="auto")
+        interrupt(batch, "birnn", "stopped", *changes, resume="auto")
         assert saved(tmp_path / "stopped") == [16, 20, 24, step]
-    assert differences(uninterrupted, run(model, "stopped", *changes, resume="auto")) == []
+    assert differences(uninterrupted, run("birnn", "stopped", *changes, resume="auto")) == []
 
 
 @pytest.mark.parametrize(
     ("validate_every", "expected", "changes"),
     [
         (1000, [STEPS], []),
-        pytest.param(STEPS, [STEPS], [], marks=pytest.mark.slow),
         (7, [7, 14, STEPS], ["trainer.accumulate=2", "trainer.patience=10", "views.attention=true"]),
     ],
 )
@@ -343,8 +333,9 @@ def test_a_run_resumes_only_with_the_text_it_began_with(run: Run, split: str, in
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(SMALL))
-def test_real_commands_stopped_at_random_moments(model: str, tmp_path: Path) -> None:
-    """Resumed runs with accumulation, averaging and Muon equal uninterrupted ones. `make soak` stops 30 runs of each model."""
-    numbers = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
-    lines = list(compare_stopped_runs(model, tmp_path, numbers, random.Random(os.urandom(8))))
-    assert all(line.startswith("equal") for line in lines), "\n".join(lines)
+def test_a_real_command_stopped_at_a_random_moment(model: str, tmp_path: Path) -> None:
+    """The resumed run equals an uninterrupted one. `make soak` stops 30 runs of each model."""
+    generator = random.Random(os.urandom(8))
+    number = generator.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+    [line] = compare_stopped_runs(model, tmp_path, [number], generator)
+    assert line.startswith("equal"), line
