@@ -15,7 +15,7 @@ from conftest import small_settings
 from entente import checkpoint
 from entente.checkpoint import ENTRY, FORMAT, load, read, write
 from entente.data.tokenizer import Vocabulary
-from entente.errors import Diverged, InputError
+from entente.errors import InputError
 from entente.models.build import MODELS, build
 from entente.settings import FilesSettings, RunSettings, TokenizerSettings
 
@@ -89,8 +89,8 @@ def test_a_flipped_bit_is_refused_in_one_line_or_harmless(original: bytes, saved
         headers = [part.header_offset for part in archive.infolist()]
         directory = archive.start_dir
     generator = random.Random(seed := random.randrange(2**32))
-    places = {*range(0, len(original), 1009), *(start + i for start in headers for i in range(0, 60, 29))}
-    places |= {*range(directory, len(original), 13)}
+    places = {*range(0, len(original), 2003), *(start + i for start in headers for i in range(0, 60, 29))}
+    places |= {*range(directory, len(original), 23)}
     refusals = 0
     for place in places:
         damaged = bytearray(original)
@@ -184,13 +184,6 @@ def test_foreign_and_changed_checkpoints_are_refused_in_one_line(saved: Path, ke
     assert len(refusal.value.problems) == 1 and str(refusal.value).startswith(f"{saved}: ")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_have_diverged(saved: Path, value: float) -> None:
-    edit(saved, "state_dict/model.cell.bias_ih", torch.full((57,), value))
-    with pytest.raises(Diverged, match=r"saved\.ckpt: cell\.bias_ih holds values that are not finite"):
-        load(str(saved))
-
-
 def test_a_failed_write_leaves_the_old_file(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = saved.read_bytes()
 
@@ -202,11 +195,3 @@ def test_a_failed_write_leaves_the_old_file(saved: Path, tmp_path: Path, monkeyp
     with pytest.raises(InputError, match="cannot be written .No space left on device"):
         write({}, saved)
     assert saved.read_bytes() == written and [*tmp_path.iterdir()] == [saved]
-
-
-def test_the_mean_of_checkpoints(tmp_path: Path) -> None:
-    states = [torch.randn(5, 3, generator=torch.Generator().manual_seed(i)) for i in range(3)]
-    paths = [tmp_path / f"{i}.ckpt" for i in range(3)]
-    for path, state in zip(paths, states, strict=True):
-        write({ENTRY: {"format": FORMAT}, "state_dict": {"w": state}}, path)
-    torch.testing.assert_close(checkpoint.average(paths)["w"], torch.stack(states).mean(0))

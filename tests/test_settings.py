@@ -12,7 +12,7 @@ from entente.cli import VERBS, compose, defaults
 from entente.errors import InputError
 from entente.files import read_yaml
 from entente.settings import BiRNNSettings, RunSettings, Section, TransformerSettings
-from entente.validation import flat, settings_of, suggestion, to_text, validate
+from entente.validation import flat, settings_of, to_text, validate
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 FILES = {"name": "files", "train": "x.tsv"}
@@ -52,24 +52,16 @@ LIMIT = "a whole number of at least 1 or a number greater than 0 and of at most 
 REFUSED = [
     *((("seed", value), f"seed={to_text(value)}: give {SEED}") for value in (1.0, True, -1, "3", None, 2**32, [1])),
     (("overfit", 1), "overfit=1: give true or false"),
-    (("overfit", "yes"), "overfit=yes: give true or false"),
     (("variant", 3), "variant=3: give text"),
-    (("variant", ["a"]), "variant=[a]: give text"),
     (("optim.lr", "abc"), "optim.lr=abc: give a number greater than 0"),
-    (("optim.lr", True), "optim.lr=true: give a number greater than 0"),
     (("optim.lr", math.inf), "optim.lr=inf: give a number greater than 0"),
-    (("optim.lr", math.nan), "optim.lr=nan: give a number greater than 0"),
     (("optim.beta1", 1), "optim.beta1=1: give a number of at least 0 and less than 1"),
     (("model.norm", "pots"), "model.norm=pots: choose one of pre, post, rms, none; did you mean post?"),
     (("search.beam", {"a": 1}), "search.beam={a: 1}: give a whole number from 1 to 1000"),
     (("search", 3), "search=3: give settings, each as search.KEY=VALUE"),
-    (("search", None), "search=null: give settings, each as search.KEY=VALUE"),
     (("model.residual", "ff"), "model.residual=ff: give a list of self, cross, ff"),
-    (("model.residual", None), "model.residual=null: give a list of self, cross, ff"),
     (("model.residual", ["ff", "corss"]), "model.residual=[ff, corss]: give a list of self, cross, ff; did you mean cross?"),
     (("model.mask_value", 1), "model.mask_value=1: give a number of at most 0 or null"),
-    (("model.d_k", 0), "model.d_k=0: give a whole number from 1 to 8192 or null"),
-    (("model.name", "brnn"), "model.name=brnn: choose one of transformer, birnn"),
     (("trainer.limit_batches", 0), f"trainer.limit_batches=0: give {LIMIT}"),
     (("data", {**FILES, "test": {"a": {"src": 1, "tgt": "b"}}}), "data.test.a.src=1: give text"),
     (("data", {**FILES, "test": {"a": {"src": "a"}}}), "data.test.a.tgt is not set: give it as data.test.a.tgt=VALUE"),
@@ -96,63 +88,22 @@ def test_a_whole_number_becomes_a_float_and_a_list_a_tuple() -> None:
     assert isinstance(made.optim.lr, float) and made.model.residual == ("ff",)  # type: ignore[union-attr]
 
 
-RELATIONS = [
-    ({"model": {"name": "transformer", "d_model": 21}}, ["model.d_model=21 is not divisible by model.n_heads=4"]),
-    ({"search": {"beam": 2, "n_best": 3}}, ["search.n_best=3 and search.beam=2: n_best must be between 1 and beam"]),
-    ({"search": {"beam": 0, "n_best": 3}}, ["search.beam=0: give a whole number from 1 to 1000"]),
-    (
-        {"data": {"name": "grammar", "src": "en", "batch": {"both_directions": 1}, "tokenizer": {"joint": False}}},
-        [
-            "data.src=en data.tgt=en: source and target are the same language",
-            "data.batch.both_directions=1 needs data.tokenizer.joint=true",
-            "data.src=en data.tgt=en: the grammar is for fr and en; use one as source, one as target",
-        ],
-    ),
-    ({"data": {**FILES, "test": {"src": "a"}}}, ["data.test.tgt is not set: give it as data.test.tgt=FILE"]),
-    (
-        {"data": {**FILES, "test": {"valid": "a"}}},
-        ["data.test.valid: this name is taken by another split; rename the test set"],
-    ),
-]
-
-
-@pytest.mark.parametrize(("values", "lines"), RELATIONS, ids=str)
-def test_a_relation_is_checked_once_the_values_of_its_section_are_valid(values: dict[str, Any], lines: list[str]) -> None:
-    assert problems({"name": "r", **values}) == lines
-
-
-def test_all_mistakes_are_reported_together() -> None:
-    values = {"nmae": "x", "optim": {"lr": "2"}, "search": {"n_best": 2}, "model": {"name": "birnn", "d_model": 3}}
-    assert problems(values) == [
-        "name is not set: give it as name=VALUE",
-        "optim.lr='2': give a number greater than 0",
-        "search.n_best=2 and search.beam=1: n_best must be between 1 and beam",
-        "model.d_model=3: no such setting; did you mean model.d_hidden?",
-        "nmae=x: no such setting; did you mean name?",
+def test_a_relation_is_checked_once_the_values_of_its_section_are_valid() -> None:
+    assert problems({"name": "r", "search": {"beam": 0, "n_best": 3}}) == ["search.beam=0: give a whole number from 1 to 1000"]
+    data = {"name": "grammar", "src": "en", "batch": {"both_directions": 1}, "tokenizer": {"joint": False}}
+    assert problems({"name": "r", "data": data}) == [
+        "data.src=en data.tgt=en: source and target are the same language",
+        "data.batch.both_directions=1 needs data.tokenizer.joint=true",
+        "data.src=en data.tgt=en: the grammar is for fr and en; use one as source, one as target",
     ]
 
 
-@settings(deadline=None)  # no time limit for an example, since the machine may be busy
+@settings(max_examples=41, deadline=None)  # no time limit for an example, since the machine may be busy
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=9))
 def test_any_value_is_shown_in_one_short_piece(value: object) -> None:
     assert len(to_text(value)) <= 80
     lines = problems(run_with("optim.schedule", value))
     assert lines == [] if value in ("cosine", "linear") else len(lines) == 1 and lines[0].startswith("optim.schedule=")
-
-
-@pytest.mark.parametrize(
-    ("name", "likely"),
-    [
-        ("model.d_modle", "; did you mean model.d_model?"),
-        ("lr", "; did you mean optim.lr?"),
-        ("modle.d_model", "; did you mean model.d_model?"),
-        ("modle", "; did you mean model?"),
-        ("optim.d_model", "; did you mean model.d_model?"),
-        ("zzz", ""),
-    ],
-)
-def test_the_most_similar_name_is_suggested(name: str, likely: str) -> None:
-    assert suggestion(name, ["model", "model.d_model", "optim", "optim.lr", "seed"]) == likely
 
 
 @pytest.mark.parametrize("verb", VERBS)

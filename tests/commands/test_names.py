@@ -26,7 +26,7 @@ def accepted(**values: object) -> bool:
     return True
 
 
-@settings(deadline=None)  # no time limit for an example, since the machine may be busy
+@settings(max_examples=61, deadline=None)  # no time limit for an example, since the machine may be busy
 @given(text=NAMES)
 def test_an_accepted_name_is_one_file_of_its_folder(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("names")
