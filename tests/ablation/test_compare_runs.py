@@ -1,5 +1,6 @@
 """Tests the comparison of runs outside a suite: their differing settings, their grouping by seed, and the error analysis."""
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from test_comparison import write_run
 
+from bad_inputs import run as command
 from entente.ablation.analysis import analyse, by_frequency, most_different, training_words
 from entente.ablation.comparison import compare
 from entente.ablation.report import page, show
@@ -174,11 +176,11 @@ def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -
     data = files_of(tmp_path, {"train.fr": "a\n", "train.en": "the dog\n", "valid.fr": "b\n", "valid.en": "c\n"})
     runs = [write(tmp_path, "a base, 1", data=data), write(tmp_path, "no_residual", 0.5, model__residual=[], data=data)]
     contents = {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()}
-    command = [sys.executable, "-m", "entente", "compare", *(run.name for run in runs), "samples=50", "trust_data=true"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = command(shlex.join(["compare", *(run.name for run in runs), "samples=50", "trust_data=true"]), tmp_path)
     [folder] = (tmp_path / "outputs").glob("comparison-*")
-    assert done.stderr == "" and done.stdout.splitlines()[-1] == str((folder / "comparison.html").relative_to(tmp_path))
-    assert "times in training" in done.stdout and "model.residual" in done.stdout
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1] == str((folder / "comparison.html").relative_to(tmp_path))
+    assert "times in training" in done.out and "model.residual" in done.out
     assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.html", "comparison.md"]
     html = (folder / "comparison.html").read_text()
     assert all(text in html for text in ("What differs", "The 20 sentences that differ most", "times in training"))

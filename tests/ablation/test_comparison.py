@@ -8,6 +8,7 @@ import json
 import math
 import random
 import re
+import runpy
 import statistics
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from torch.utils.tensorboard import SummaryWriter
 
+from bad_inputs import run
 from browser import new_page
 from entente.ablation.charts import draw
 from entente.ablation.comparison import Comparison, Row, compare, holm, paired_bootstrap
@@ -361,16 +363,16 @@ def test_the_page_in_a_browser(suite: Suite, comparison: Comparison, tmp_path: P
     assert all(f">{text}</text>" in diagnosis for text in ("gradient norm", *PLACES))
 
 
-def test_the_command_takes_a_directory_and_so_does_the_script_that_publishes(suite: Suite, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "entente", "compare", str(suite.directory)]
-    command += [f"output={tmp_path / 'out'}", f"samples={SAMPLES}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stderr == "" and done.stdout.splitlines()[-1] == str(tmp_path / "out" / "comparison.html")
-    assert all(variant in done.stdout for variant in suite.variants)
+def test_the_command_takes_a_directory_and_so_does_the_script_that_publishes(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(f"compare {suite.directory} output={tmp_path / 'out'} samples={SAMPLES}", tmp_path)
+    assert (done.code, done.err) == (0, "") and done.out.splitlines()[-1] == str(tmp_path / "out" / "comparison.html")
+    assert all(variant in done.out for variant in suite.variants)
     assert (tmp_path / "out" / "comparison.csv").read_text() == csv(compare(read_suite(suite.directory), SAMPLES))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    publishing = [sys.executable, str(ROOT / "scripts" / "publish.py"), str(suite.directory), str(tmp_path / "published")]
-    subprocess.run(publishing, cwd=tmp_path, capture_output=True, check=True)
+    monkeypatch.setattr(sys, "argv", ["publish.py", str(suite.directory), str(tmp_path / "published")])
+    runpy.run_path(str(ROOT / "scripts" / "publish.py"), run_name="__main__")
     assert "twin" in (tmp_path / "published" / "comparison.md").read_text()
 
 
