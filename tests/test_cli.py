@@ -90,13 +90,6 @@ def test_each_run_of_a_sweep_reports_its_mistakes(trained: list[RunSettings], tm
     ]  # fmt: skip
 
 
-@pytest.mark.slow
-def test_a_sweep_whose_second_run_diverges_finishes_the_third(folder: Path) -> None:
-    ended = run("train FILES -m optim.lr=1e-3,1e30,2e-3 name=lr${optim.lr} output_dir=. optim.warmup=0", folder)
-    assert ended.code == 3 and ended.err.count("diverged: ") == 1, ended.err
-    assert [(folder / f"lr{lr}" / "metrics.json").exists() for lr in ("0.001", "1e+30", "0.002")] == [True, False, True]
-
-
 TEXTS = [
     "Il n'est pas",
     "Oui, non : (a) = b ?",
@@ -165,12 +158,3 @@ def test_a_run_is_resumed_with_its_own_settings(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InputError) as refused:
         resumed("model.n_heads=2", "trainer.threads=2", "seed=9")
     assert [line.rpartition(" ")[2] for line in refused.value.problems] == ["model.n_heads=2", "seed=9"]
-
-
-@pytest.mark.parametrize("content", ["", "- 1", "3", "a: [", "trainer: {threads: x}", None], ids=repr)
-def test_a_directory_that_is_no_run_is_refused(content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    if content is not None:
-        write_run(tmp_path, content)
-    with pytest.raises(InputError, match=r"^(resume=run: |run/config\.yaml)"):
-        resumed()

@@ -74,17 +74,9 @@ def test_words_are_those_of_the_training_text(folder: Path) -> None:
     assert run.new_words("LE CHAT, le garçon et l'Élan; l'élan") == ["et", "l", "élan"]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("L'Afrique, aujourd'hui !", ["l", "afrique", "aujourd", "hui"]),
-        ("2 × 2 = 4", ["2", "4"]),
-        ("今天, Anna 来了", ["今", "天", "anna", "来", "了"]),
-        ("...", []),
-    ],
-)
-def test_words(text: str, expected: list[str]) -> None:
-    assert distinct_words(text) == expected
+def test_words() -> None:
+    assert distinct_words("L'Afrique, aujourd'hui !") == ["l", "afrique", "aujourd", "hui"]
+    assert distinct_words("今天, Anna 来了 ... 2 × 2") == ["今", "天", "anna", "来", "了", "2"]
 
 
 def test_the_words_of_a_large_text_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

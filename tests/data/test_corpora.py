@@ -93,10 +93,8 @@ GZ = gzip.compress(b"un " * 97 + b"\ndeux\ntrois\n", mtime=0)
 @pytest.mark.parametrize(
     ("src", "message"),
     [
-        (b"", "bad.fr: the file is empty$"),
         (gzip.compress(b"", mtime=0), "bad.fr: the file is empty$"),
         (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair is left after dropping empty, over-long and uneven ones$"),
-        (b"a\nb\n", r"bad.en has more lines than .*bad.fr: each line must be the translation"),
         (b"\xef\xbb\xbfa\n\xff\nc", "bad.fr, line 2: not UTF-8 text; "),
         (gzip.compress(b"a\nb\n\xe9", mtime=0), "bad.fr, line 3: not UTF-8 text; "),
         *[(GZ[:n], "bad.fr: damaged or truncated gzip file") for n in (2, 7, len(GZ) - 1)],
@@ -112,14 +110,6 @@ def test_a_bad_file_is_an_error_with_its_place(
         with pytest.raises(InputError, match=message) as error:
             read(**{split: bad})
         assert str(error.value).startswith(str(tmp_path)) and "\n" not in str(error.value)
-
-
-def test_a_missing_file_is_an_error(read: Callable[..., Corpus]) -> None:
-    for name, error in (("gone.fr", FileNotFoundError), (".", IsADirectoryError)):
-        with pytest.raises(error):
-            read(valid={"src": name, "tgt": "valid.en"})
-    with pytest.raises(InputError, match=r"^data\.train is not set: give it as data\.train=FILE$"):
-        read(train="")
 
 
 def test_the_settings_that_select_the_text_are_named() -> None:

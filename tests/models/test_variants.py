@@ -428,19 +428,6 @@ def test_a_block_applies_its_sublayers_with_their_norms_and_residuals_one_after_
         close(block(x, block.self_attention.project(x[:, :0]), block.project(memory), ~FUTURE, mask)[0], expected)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sublayers": ["cross", "ff"]}, r"model.sublayers=\['cross', 'ff'\] must include self"),
-        ({"d_k": 5, "projections": ["query", "key"]}, "model.d_k=5 needs all three projections"),
-    ],
-    ids=str,
-)
-def test_impossible_settings_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        small("transformer", **changes)
-
-
 # The BiRNN
 
 

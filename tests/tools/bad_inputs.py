@@ -276,7 +276,7 @@ sed=1: no such setting; did you mean seed\?""",
     ),
     Case("an unknown flag", "train --nosuch", "unrecognized arguments: --nosuch; the flags are --help, .+"),
     Case("a missing folder of configurations", "train --config-dir=gone", "--config-dir=gone: no such folder"),
-    Case("an unknown verb", "trian model=birnn", "trian: choose one of train, .+; did you mean train\\?", real=True),
+    Case("an unknown verb", "trian model=birnn", "trian: choose one of train, .+; did you mean train\\?"),
     Case("several values without -m", "train seed=1,2", "Ambiguous value for argument 'seed=1,2' .+ add --multirun .+"),
     Case("a reference to no setting", r"train 'name=${modle.name}'", r"Interpolation key 'modle\.name' not found .+"),
     Case("a removed key", "train ~name", "name is not set: give it as name=VALUE"),
@@ -419,6 +419,8 @@ sed=1: no such setting; did you mean seed\?""",
         real=True,
     ),
     Case("a folder as output", "TRANSLATE output=run", r".+/run: Is a directory"),
+    Case("an unknown engine", "TRANSLATE engine=onnx", "engine=onnx: choose one of torch, ctranslate2"),
+    Case("a quantization for torch", "TRANSLATE quantization=int8", r"quantization=int8 needs engine=ctranslate2; .+"),
     Case("n_best larger than the beam", "TRANSLATE search.n_best=9", r"search\.n_best=9 and search\.beam=5: n_best must .+"),
     Case(
         "mistakes of four kinds in a command without Hydra",
@@ -448,6 +450,9 @@ sed=1: no such setting; did you mean seed\?""",
         )
     ),
     Case("a trace without a checkpoint", "trace", "checkpoint and example: set one of them, .+"),
+    Case(
+        "a trace in another format", "trace example=true output=trace.txt", r"output=trace.txt: give a name that ends in \.md"
+    ),
     # Suites, and comparisons of runs.
     Case("an unknown suite", "ablate suite=quik", r"suite=quik: choose one of quick, .+, or a list such as .+", real=True),
     Case(
@@ -493,7 +498,7 @@ sed=1: no such setting; did you mean seed\?""",
         )
     ),
     Case("a comparison without runs", "compare", "runs is not set: give it as runs=VALUE"),
-    Case("a missing suite", "compare nowhere", "nowhere: .+", real=True),
+    Case("a missing suite", "compare nowhere", "nowhere: .+"),
     Case("a comparison of one run", "compare run", "run: .+"),
     Case(
         "a comparison with a folder and an unfinished run",

@@ -13,7 +13,6 @@ from bad_inputs import run as run_command
 from entente import checkpoint
 from entente.attention.alignment import links_agreement
 from entente.data.alignments import read_pharaoh
-from entente.errors import InputError
 from entente.files import read_yaml
 from entente.settings import CheckpointSettings, OptimSettings, SearchSettings, TrainerSettings
 from entente.training.train import train
@@ -181,22 +180,6 @@ def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
     assert run.name.endswith("-debug")  # a debug run must not take the name of a real run
     assert json.loads((run / "training.json").read_text())["steps"] == 2
     assert 0 < json.loads((run / "metrics.json").read_text())["valid"]["sentences"] < 23
-
-
-@pytest.mark.parametrize(
-    ("override", "line"),
-    [
-        ("trainer.accelerator=foo", "trainer.accelerator=foo .*: Lightning refuses this combination here"),
-        ("trainer.precision=7", "trainer.precision=7: Lightning refuses"),
-        ("data.batch.max_tokens=3", "data.batch.max_tokens=3: every training pair is longer"),
-        ("trainer.limit_batches=0.01", "trainer.limit_batches=0.01: that is less than one batch"),
-    ],
-)
-def test_a_run_that_cannot_start_is_refused_before_a_directory_is_made(base: list[str], override: str, line: str) -> None:
-    settings = run_settings([*base, override])
-    with pytest.raises(InputError, match=line):
-        train(settings)
-    assert [path.name for path in Path(settings.output_dir).glob("*") if path.name != "cache"] == []
 
 
 def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
