@@ -103,13 +103,13 @@ def events(path: Path) -> EventAccumulator:
 
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_attention_maps_of_every_sentence_and_kind(name: str, vocabulary: Vocabulary, tmp_path: Path) -> None:
-    fit(translator(vocabulary, name), tmp_path, view(attention_every=0))
+    fit(translator(vocabulary, name, max_steps=4), tmp_path, view(attention_every=0))
     written = events(tmp_path)
     tags = {f"weights/{title}/{kind}" for kind in KINDS[name] for title in (*FIXED_SENTENCES["fr"], "valid 1")}
     assert set(written.Tags()["images"]) == tags
     for tag in tags:
         images = written.Images(tag)
-        assert [image.step for image in images] == [4, 8]
+        assert [image.step for image in images] == [4]
         pixels = Image.open(io.BytesIO(images[-1].encoded_image_string))
         assert (pixels.width, pixels.height) == (images[-1].width, images[-1].height) and pixels.width > 400
         assert len(set(pixels.get_flattened_data())) > 20
@@ -141,7 +141,7 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
     saving = Checkpoints(tmp_path, CheckpointSettings())
-    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path / "a", view(attention_every=7), saving)
+    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path / "a", view("xx", attention_every=7), saving)
     assert [image.step for image in events(tmp_path / "a").Images("weights/valid 1/alignment")] == [4, 12, 16]
     stopping = EarlyStopping("valid/bleu", mode="max")
     trainer = fit(translator(vocabulary, "birnn", max_steps=99), tmp_path / "b", stopping, view("xx", attention_every=98))
@@ -149,7 +149,8 @@ def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_pa
     assert [image.step for image in images] == [4, trainer.global_step] and trainer.global_step < 96
 
 
-def test_callbacks_do_not_change_training(vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_callbacks_do_not_change_training(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "FIXED_SENTENCES", {"fr": ()})  # only the map of the first validation pair is drawn
     weights = []
     views_of_all = view(attention_every=0, heads=2, translations=10, diagnosis=2)
     for name, callbacks in (("with", [views_of_all, TrainingProgress()]), ("without", [])):
@@ -205,18 +206,6 @@ def test_progress_counts_optimiser_steps(vocabulary: Vocabulary, tmp_path: Path,
     assert steps == [1, 2, 4, 5, 6], "validation runs after batches 4, 8, 12 and 16, but the lines count steps of 3 batches"
 
 
-def test_progress_on_a_terminal(
-    vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture, terminal: io.StringIO
-) -> None:
-    fit(translator(vocabulary, max_steps=20), tmp_path, TrainingProgress(), limit_val_batches=1)
-    output = terminal.getvalue()
-    assert output.count("\x1b[?25l") == output.count("\x1b[?25h") > 0, "the cursor is not shown again"
-    assert "BLEU" in output and " left" in output
-    steps = [int(step) for step in re.findall(r"step (\d+)/20", output)]
-    assert steps[0] == 0 and steps[-1] == 20
-    assert [line.split()[1] for line in lines(caplog)] == ["4/20", "8/20", "12/20", "16/20", "20/20"]
-
-
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_the_display_ends_with_the_run(
     error: type[BaseException], vocabulary: Vocabulary, tmp_path: Path, terminal: io.StringIO
@@ -232,12 +221,3 @@ def test_the_display_ends_with_the_run(
     assert "step 5/8" in output  # the last state
     assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")
     assert display.tasks == []
-
-
-def test_the_best_bleu_is_shown_once_it_is_no_longer_reached(
-    vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    module = translator(vocabulary, max_steps=4)
-    module.best_bleu = 99.5
-    fit(module, tmp_path, TrainingProgress())
-    assert "(best 99.5)" in lines(caplog)[-1]
