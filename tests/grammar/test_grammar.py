@@ -41,8 +41,8 @@ def parts() -> dict[str, list[Pair]]:
 
 @pytest.fixture(scope="module")
 def sample() -> list[Pair]:
-    """Returns 10,000 pairs that are generated with a different seed from that of the splits."""
-    return take(10_000, seed=5)
+    """Returns 20,000 pairs that are generated with a different seed from that of the splits."""
+    return take(20_000, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_french_determines_english(parts: dict[str, list[Pair]], sample: list[Pa
     for pair in pairs:
         fr, en = pair.text("fr"), pair.text("en")
         assert english.setdefault(fr, en) == en, fr
-    assert len(english) < len(pairs) - 1_000  # many sentences occur more than once
+    assert len(english) < len(pairs) - 2_000  # many sentences occur more than once
 
 
 def test_a_seed_gives_the_same_pairs_in_any_process() -> None:

@@ -194,12 +194,11 @@ def test_trained_models_are_decoded_as_the_commands_do_it(tmp_path: Path, monkey
 @pytest.mark.slow
 def test_the_script_measures_ours_against_other_programs(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    overrides = ["benchmark.cases=[transformer,ceiling]", "benchmark.output=out", f"benchmark.peers.eole={sys.executable}"]
+    overrides = ["benchmark.cases=[transformer]", "benchmark.output=out", f"benchmark.peers.eole={sys.executable}"]
     subprocess.run([sys.executable, SCRIPT, *TINY, *overrides], cwd=tmp_path, check=True)
     written = json.loads((tmp_path / "out" / "benchmark.json").read_text(encoding="utf-8"))
-    training, ceiling = written["results"]
+    [training] = written["results"]
     assert [row["contestant"] for row in training["rows"]] == [OURS, cases.MARIAN]
     assert training["left_out"]["EOLE"] == "ended with code 1: ModuleNotFoundError: No module named 'eole'"
-    assert [row["contestant"] for row in ceiling["rows"]] == [OURS, "products of the same sizes"]
     assert len(training["raw"][OURS]["bursts"]) == 2 and written["cpu"] and written["commit"]
     assert "| transformer, target tokens/s | ours |" in (tmp_path / "out" / "benchmark.md").read_text(encoding="utf-8")
