@@ -1,5 +1,6 @@
 """A model that `entente.load` returns gives the same translations and scores as the search and the evaluation."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,12 @@ import torch
 
 import entente
 from entente import distributed, evaluation
+from entente.commands.settings import TranslateSettings
+from entente.commands.stored import search_and_engine
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS
+from entente.decoding.search import for_translation
 from entente.decoding.translate import translate
 from entente.errors import Diverged, InputError
 from entente.evaluation import evaluate
@@ -51,6 +55,19 @@ def test_its_translations_are_those_of_search(model: entente.TrainedModel) -> No
     assert model.translate(SOURCE, beam=3) == expected[0]
     assert model.translate([]) == []
     assert "loss" in vars(model.model), "its fast implementations are attached"
+
+
+@pytest.mark.parametrize(("own", "usual"), [({"beam": 1}, {"beam": 5}), ({"beam": 2}, {"beam": 2})])
+def test_python_and_the_command_translate_as_the_run_does_but_with_a_beam(
+    model: entente.TrainedModel, own: dict[str, int], usual: dict[str, int]
+) -> None:
+    search = model.settings.search.model_copy(update={**own, "length_penalty": -3.0})
+    trained = dataclasses.replace(model, settings=model.settings.model_copy(update={"search": search}))
+    settings = search.model_copy(update=usual)
+    assert search_and_engine(trained, TranslateSettings(checkpoint="x"), for_translation(search)) == (settings, None)
+    sentences = [f"Le {noun} voit le chien{'.' * n}" for noun in ("chat", "garçon") for n in range(1, 5)]
+    expected = translate(model.model, model.vocabulary, sentences, settings)
+    assert trained.translate(sentences) == [model.vocabulary.tgt.decode(n_best[0].tokens) for n_best in expected]
 
 
 def test_a_score_is_the_log_likelihood_that_evaluation_reports(model: entente.TrainedModel) -> None:
@@ -121,3 +138,8 @@ def test_bad_arguments_are_refused(model: entente.TrainedModel, tmp_path: Path) 
 def test_importing_the_package_does_not_import_torch() -> None:
     program = "import sys, entente; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_the_package_is_imported_in_the_folder_that_holds_the_clone(tmp_path: Path) -> None:
+    (tmp_path / "entente" / "src").mkdir(parents=True)  # a clone, which Python would take for a package without __init__.py
+    subprocess.run([sys.executable, "-c", "import entente; entente.load"], cwd=tmp_path, check=True)

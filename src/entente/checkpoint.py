@@ -137,7 +137,7 @@ def load(checkpoint: str) -> TrainedRun:
             raise Diverged(f"{path}: {names[0]} holds values that are not finite; train again with a smaller optim.lr")
     model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
     with _as_input_error(path, "its weights do not fit its configuration; use another copy, or train the model again"):
-        model.load_state_dict(weights)
+        model.to(next(iter(weights.values())).dtype).load_state_dict(weights)  # float64 after training in 64-true
     return TrainedRun(model.eval(), vocabulary, settings, ours["provenance"], step, frozenset(ours["words"].split()))
 
 

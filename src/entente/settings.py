@@ -122,7 +122,9 @@ class OptimSettings(Section):
     beta2: Probability = setting(0.98, "decay rate of adam's running mean of squared gradients")
     weight_decay: float = setting(0.0, "weight decay, decoupled from the gradient as in AdamW", ge=0)
     warmup: int = setting(200, "steps of the linear warm-up", ge=0)
-    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = setting("cosine", "shape of the decay")
+    schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = setting(
+        "cosine", "shape of the decay; cosine and linear would reach 0 one step after the last"
+    )
     decay_from: int = setting(200, "step at which the decay starts; short runs need a smaller value", ge=0)
     label_smoothing: Probability = setting(0.1, "probability spread uniformly over the vocabulary")
 

@@ -13,13 +13,13 @@ from entente import checkpoint
 from entente.attention.record import NAME_OF_KIND, has_attention, read_sentence, record_batch
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS
+from entente.decoding.search import changed, for_translation
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating
-from entente.settings import SearchSettings
-from entente.validation import validate
 
 Text = TypeVar("Text", str, list[str])
+GREEDY = {"beam": 1, "n_best": 1}
 
 
 class Score(NamedTuple):
@@ -44,13 +44,16 @@ class TrainedModel(checkpoint.TrainedRun):
     def __repr__(self) -> str:
         return self.summary()
 
-    def translate(self, sentences: Text, beam: int = 5, length_penalty: float = 1.0) -> Text:
-        """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search."""
+    def translate(self, sentences: Text, beam: int | None = None, length_penalty: float | None = None) -> Text:
+        """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
+        default of `entente translate`."""
         if isinstance(sentences, str):
             return self.translate([sentences], beam, length_penalty)[0]
         for sentence in sentences:
             self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
-        results = translate(self.model, self.vocabulary, sentences, self._search(beam=beam, length_penalty=length_penalty))
+        changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
+        search = changed(for_translation(self.settings.search), changes)
+        results = translate(self.model, self.vocabulary, sentences, search)
         return [self.vocabulary.tgt.decode(n_best[0].tokens) for n_best in results]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
@@ -75,14 +78,11 @@ class TrainedModel(checkpoint.TrainedRun):
         of_pieces = log_probabilities.gather(1, produced[:, None]).squeeze(1)
         return Score(self.vocabulary.tgt.pieces(produced.tolist()), of_pieces.cpu())
 
-    def _search(self, **changes: float) -> SearchSettings:
-        return validate(SearchSettings, {**self.settings.search.model_dump(), **changes, "n_best": 1})
-
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
         """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""
         if not clean(source):
             raise InputError("the source sentence is empty")
-        return read_sentence(self.model, self.vocabulary, source, target, self._search(beam=1))
+        return read_sentence(self.model, self.vocabulary, source, target, changed(self.settings.search, GREEDY))
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:

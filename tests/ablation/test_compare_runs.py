@@ -80,6 +80,12 @@ def test_settings_that_differ_are_listed(tmp_path: Path, capsys: pytest.CaptureF
     assert "[self, cross]" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("average", [1, 3])
+def test_when_checkpoints_are_written_matters_only_if_several_are_averaged(tmp_path: Path, average: int) -> None:
+    runs = [write(tmp_path, f"every{n}", seed=n, checkpoint={"every": 100 * n, "keep": n, "average": average}) for n in (1, 2)]
+    assert len(read(tmp_path, *runs).variants) == (1 if average == 1 else 2)
+
+
 def test_a_run_without_a_baseline_of_its_seed_is_compared_with_the_first(tmp_path: Path) -> None:
     base, other = write(tmp_path, "base", 0.1), write(tmp_path, "other", 0.6, seed=2, optim__lr=0.1)
     suite = read(tmp_path, base, other)

@@ -92,6 +92,12 @@ def test_a_piece_over_two_words_is_shared_by_its_letters_and_a_special_piece_has
     assert special[0] == text and special[1][1] == (places[0][1],) * 2 and special[1][-1] == (len(text), len(text))
 
 
+def test_a_piece_between_two_words_belongs_to_the_later_one(vocabulary: Vocabulary) -> None:
+    sign = vocabulary.src.encode("\u00a7")[1:]  # two bytes, of which the last has the character, without the space before them
+    assert vocabulary.src.spans(sign * 3) == ("\u00a7" * 3, [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 3)])
+    assert words_of(vocabulary.src, sign * 3, [(0, 1), (2, 3)]).shares[1::2].tolist() == [[1, 0], [0, 1], [0, 1]]
+
+
 def test_merged_maps_sum_over_source_pieces_and_average_over_rows(name: str, vocabulary: Vocabulary) -> None:
     pair = pairs(vocabulary)[0]
     source, target = words_of(vocabulary.src, pair.src[:-1]), words_of(vocabulary.tgt, pair.tgt)

@@ -11,7 +11,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entente.data.batches import Batch, EvaluationBatches, Rows, TrainingBatches, collate
+from entente.data.batches import Batch, EvaluationBatches, EvaluationSplit, Rows, TrainingBatches, collate
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
@@ -83,6 +83,17 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
         assert a != b and sorted(map(sorted, a)) != sorted(map(sorted, b))  # the pairs are grouped differently
     widths = [max(len(pairs[1][i]) for i in batch) for batch in orders[1, 0]]
     assert widths not in (sorted(widths), sorted(widths)[::-1])  # not sorted by length
+
+
+def test_a_pair_keeps_its_weight_if_an_earlier_one_is_too_long() -> None:
+    pairs = [rows([3, 29, 5, 7])] * 2
+    batches = training_batches((pairs[0], pairs[1]), max_tokens=23, weights=np.array([1, 2, 3, 1], np.int16))
+    assert sorted(itertools.chain.from_iterable(rows_of_epoch(batches, 0))) == [0, 2, 2, 2, 3]
+
+
+def test_a_share_of_the_batches_is_never_exceeded() -> None:
+    batches = EvaluationBatches(Rows(rows([5, 7, 11])), Rows(rows([5, 7, 11])), 11)
+    assert [len(EvaluationSplit("valid", batches, [], [], share)) for share in (1.0, 0.67, 0.66, 0.5)] == [3, 2, 1, 1]
 
 
 def test_pairs_too_long_to_train_on_are_dropped() -> None:

@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entente.data.pairs import Pair, hold_out
+from entente.data.pairs import Pair, hold_out, match_key
 
 word = st.sampled_from("ABabé")
 sentence = st.lists(word, min_size=1, max_size=2).map(" ".join)
@@ -64,6 +64,7 @@ def test_a_group_too_big_goes_to_train() -> None:
 
 
 def test_sentences_that_differ_in_case_and_white_space_are_one() -> None:
+    assert match_key("Die  Straße") == match_key("DIE STRASSE ")
     pairs = [("Va  !", "Go."), ("va !", "Move."), ("Bouge !", "MOVE."), ("Straße", "x"), ("STRASSE", "y")]
     for seed in range(13):
         parts = held_out(pairs, {"valid": 3, "test": 2}, seed)

@@ -61,6 +61,38 @@ def test_without_warm_up_only_the_rates_of_the_warm_up_change(override: str) -> 
     assert rates["baseline"][warmup:] == pytest.approx([DECAYS[override](step, 5003) for step in range(warmup, 5003)])
 
 
+@pytest.mark.parametrize(
+    ("schedule", "first", "last"),  # factors of the first step of the decay and of the last step of the run
+    [
+        ("cosine", 1.0, (1 + math.cos(math.pi * 10 / 11)) / 2),
+        ("linear", 1.0, 1 / 11),
+        ("inverse_sqrt", math.sqrt(7 / 8), math.sqrt(7 / 18)),
+        ("constant", 1.0, 1.0),
+    ],
+)
+def test_each_schedule_has_its_first_and_last_factor(schedule: Any, first: float, last: float) -> None:
+    """Of 18 steps, the decay starts at step 7, counted from 0, after a warm-up of 5; 11 steps are left."""
+    optim = OptimSettings(warmup=5, schedule=schedule, decay_from=7)
+    factors = [rate_factor(optim, step, 18) for step in range(18)]
+    assert factors[:7] == [0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 1.0]
+    assert factors[7] == pytest.approx(first) and factors[-1] == pytest.approx(last)
+
+
+def test_muon_has_a_momentum_of_its_own() -> None:
+    """Its second update is orthogonalised from 0.3 times the running mean and 0.7 times the gradient."""
+    model = nn.Sequential(nn.Linear(5, 5, bias=False)).double()
+    optim = OptimSettings(optimizer="muon", lr=0.5, momentum=0.3, beta1=0.8, weight_decay=0.0)
+    optimiser, gradients = build_optimiser(optim, model), [normal(5, 5, seed=seed) for seed in (1, 2)]
+    mean = torch.zeros(5, 5, dtype=torch.float64)
+    for gradient in gradients:
+        start = model[0].weight.detach().clone()
+        model[0].weight.grad = gradient.clone()
+        optimiser.step()
+        mean = 0.3 * mean + 0.7 * gradient
+        update = orthogonalise((0.3 * mean + 0.7 * gradient)[None])[0]
+        torch.testing.assert_close(model[0].weight.detach(), start - 0.5 * 0.2 * math.sqrt(5) * update)
+
+
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "inverse_sqrt", "constant"])
 @pytest.mark.parametrize("decay_from", [1, 7, 300])
 def test_only_a_warm_up_longer_than_decay_from_postpones_the_decay(schedule: Any, decay_from: int) -> None:

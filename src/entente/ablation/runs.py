@@ -31,8 +31,8 @@ Content = TypeVar("Content")
 
 BASELINE, ROWS = "baseline", "runs.jsonl.gz"
 # Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
-IGNORED: tuple[str, ...] = ("seed", "name", "output_dir", "variant", "also_evaluate", "views.", "checkpoint.every")
-IGNORED += ("checkpoint.keep", "trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
+IGNORED: tuple[str, ...] = ("seed", "name", "output_dir", "variant", "also_evaluate", "views.", "checkpoint.keep")
+IGNORED += ("trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
 
 
 @dataclass
@@ -54,8 +54,10 @@ class Run:
     @cached_property
     def learning(self) -> dict[str, Any]:
         """The settings that affect what the run learns, except the seed, by dotted key."""
-        settings = flat(self.config)
-        return {key: value for key, value in settings if not (isinstance(value, Mapping) or key.startswith(IGNORED))}
+        settings = {key: value for key, value in flat(self.config) if not isinstance(value, Mapping)}
+        without_mean = settings.get("checkpoint.average") == 1  # then `checkpoint.every` does not change the weights evaluated
+        ignored = (*IGNORED, "checkpoint.every") if without_mean else IGNORED
+        return {key: value for key, value in settings.items() if not key.startswith(ignored)}
 
     @property
     def key(self) -> tuple[str, int, str]:

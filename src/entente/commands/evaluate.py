@@ -46,7 +46,7 @@ def main(settings: EvaluateSettings) -> None:
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
-    search, engine = search_and_engine(run, settings)
+    search, engine = search_and_engine(run, settings, run.settings.search)
     corpus, splits = _own_files(settings, run) if settings.src else _stored_splits(settings, run)
     batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
     data = TranslationData(corpus, run.vocabulary, batch)

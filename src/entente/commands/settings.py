@@ -76,8 +76,7 @@ class EvaluateSettings(DecodingSettings):
 
 
 class TranslationSearch(SearchChanges):
-    beam: int | None = setting(5, "hypotheses kept at each step; null: the run's", ge=1, le=1000)
-    length_penalty: float | None = setting(1.0, "exponent of the length penalty; null: the run's", ge=-10, le=10)
+    beam: int | None = setting(None, "hypotheses kept at each step; null: the run's, or 5 if it is greedy", ge=1, le=1000)
     n_best: int = setting(1, "translations returned per sentence", ge=1, le=1000)
 
 

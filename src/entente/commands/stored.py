@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from entente.checkpoint import TrainedRun
 from entente.commands.settings import DecodingSettings
 from entente.decoding.ctranslate2 import CTranslate2
+from entente.decoding.search import changed
 from entente.errors import InputError
 from entente.settings import SearchSettings
-from entente.validation import validate
 
 if TYPE_CHECKING:
     from entente.data.corpora import Corpus
@@ -29,8 +29,10 @@ def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> "Corpus":
     return read_corpus(run.settings.data, Path("outputs") / "cache")
 
 
-def search_and_engine(run: TrainedRun, settings: DecodingSettings) -> tuple[SearchSettings, CTranslate2 | None]:
-    """Returns the search settings for a checkpoint, and the CTranslate2 engine, or None if torch translates."""
-    changes = {key: value for key, value in settings.search.model_dump().items() if value is not None}
-    search = validate(SearchSettings, run.settings.search.model_dump() | changes)
+def search_and_engine(
+    run: TrainedRun, settings: DecodingSettings, usual: SearchSettings
+) -> tuple[SearchSettings, CTranslate2 | None]:
+    """Returns the search settings for a checkpoint, and the CTranslate2 engine, or None if torch translates. usual: the search
+    settings that the user may change."""
+    search = changed(usual, settings.search.model_dump())
     return search, CTranslate2(run, search, settings.quantization) if settings.engine == "ctranslate2" else None

@@ -23,7 +23,7 @@ from entente.commands.stored import search_and_engine
 from entente.console import Task
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
-from entente.decoding.search import Hypothesis, search_name
+from entente.decoding.search import Hypothesis, for_translation, search_name
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files import open_atomic
@@ -38,7 +38,7 @@ Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n bes
 def main(settings: TranslateSettings) -> None:
     prepare_process(settings.threads, log_to_stderr=True)
     run = checkpoint.load(settings.checkpoint)
-    search, ctranslate2 = search_and_engine(run, settings)
+    search, ctranslate2 = search_and_engine(run, settings, for_translation(run.settings.search))
     if settings.accelerator != "cpu" and (device := torch.accelerator.current_accelerator(check_available=True)):
         run.model.to(device)
     engine: Engine = ctranslate2 or partial(translate, run.model, run.vocabulary, settings=search)

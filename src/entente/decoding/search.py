@@ -4,8 +4,9 @@ sentence only: finished sentences leave the batch without affecting the others.
 Shapes: B sentences, K beam, S source length, T tokens so far, N rows, D width of the decoder's output, V vocabulary.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from entente.errors import Diverged
 from entente.models.seq2seq import Seq2Seq, State, padding_mask, select
 from entente.settings import SearchSettings
+from entente.validation import validate
 
 SEARCH_ROWS = 256  # maximum number of rows in a block of `best` on a CPU
 GROUP_SIZE = 64  # columns of logits per group in `largest`
@@ -31,6 +33,17 @@ def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
 
 def search_name(settings: SearchSettings) -> str:
     return f"beam {settings.beam}" if settings.beam > 1 else "greedy search"
+
+
+def for_translation(settings: SearchSettings) -> SearchSettings:
+    """Returns the search with which text is translated unless the user sets another: the run's own, but with a beam of 5 if
+    that is greedy, since runs search greedily only to validate quickly."""
+    return settings if settings.beam > 1 else settings.model_copy(update={"beam": 5})
+
+
+def changed(settings: SearchSettings, changes: Mapping[str, Any]) -> SearchSettings:
+    """Returns the settings with those changes that are not None. Raises InputError if they are not valid."""
+    return validate(SearchSettings, settings.model_dump() | {key: value for key, value in changes.items() if value is not None})
 
 
 def length_limits(settings: SearchSettings, lengths: Tensor) -> Tensor:

@@ -34,10 +34,11 @@ def build_optimiser(settings: OptimSettings, model: nn.Module, fused: bool = Fal
 def rate_factor(settings: OptimSettings, step: int, max_steps: int) -> float:
     """Returns the factor by which lr is multiplied at `step`, counted from 0.
 
-    lr is reached after `warmup` steps and kept until step `decay_from`, or until the end of the warm-up if that is later. Then
-    `inverse_sqrt` decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine` (Loshchilov & Hutter 2017) and
-    `linear` decay it to zero at the last step, and `constant` keeps it. A warm-up of at most `decay_from` steps does not change
-    later rates.
+    The first of `warmup` steps has 1 / warmup of lr, and the last all of it. lr is kept until step `decay_from`, or until the
+    end of the warm-up if that is later. Then `inverse_sqrt` decays it as 1 / sqrt(step), with steps counted from 1 (Vaswani et
+    al. 2017, section 5.3), and `constant` keeps it. `linear` and `cosine` (Loshchilov & Hutter 2017) decay it over the n steps
+    that are left: the first of them still has lr, and zero would be reached one step after the last, whose factor is 1 / n with
+    `linear`. A warm-up of at most `decay_from` steps does not change later rates.
     """
     if step < settings.warmup:
         return (step + 1) / settings.warmup

@@ -70,6 +70,7 @@ def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
             enable_progress_bar=False,
             enable_model_summary=False,
         )
+    trainer.precision_plugin.convert_module(translator)  # Lightning 2.6 converts only after it has restored a checkpoint
     # Lightning 2.6: for SIGTERM alone, it would make all processes and GPUs wait before each batch. `open_run` handles signals.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
