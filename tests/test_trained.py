@@ -1,8 +1,10 @@
 """A model that `entente.load` returns gives the same translations and scores as the search and the evaluation."""
 
 import dataclasses
+import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +145,24 @@ def test_importing_the_package_does_not_import_torch() -> None:
 def test_the_package_is_imported_in_the_folder_that_holds_the_clone(tmp_path: Path) -> None:
     (tmp_path / "entente" / "src").mkdir(parents=True)  # a clone, which Python would take for a package without __init__.py
     subprocess.run([sys.executable, "-c", "import entente; entente.load"], cwd=tmp_path, check=True)
+
+
+def test_threads_that_share_a_model_get_their_own_results(model: entente.TrainedModel) -> None:
+    sentences = [f"Le {noun} voit le chien." for noun in ("chat", "garçon", "cheval", "ami")]
+
+    def results(sentence: str) -> tuple[str, list[float], list[str], bool]:
+        attention = model.attention(sentence)
+        rows = all(torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5) for weights in attention.weights.values())
+        return model.translate(sentence), model.score(sentence, TARGET).log_probabilities.tolist(), attention.source, rows
+
+    expected = [*map(results, sentences)] * 5
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(results, sentences * 5)] == expected
+
+
+def test_a_model_can_be_pickled(model: entente.TrainedModel) -> None:
+    other = pickle.loads(pickle.dumps(model))
+    assert repr(other) == repr(model) and other.words == model.words and other.settings == model.settings
+    assert "loss" in vars(other.model), "its fast implementations are attached"
+    assert torch.equal(other.score(SOURCE, TARGET).log_probabilities, model.score(SOURCE, TARGET).log_probabilities)
+    assert other.translate(SOURCE) == model.translate(SOURCE)

@@ -132,13 +132,19 @@ def load(checkpoint: str) -> TrainedRun:
         ours, step = content[ENTRY], content["global_step"]
         weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
         settings = validate(RunSettings, ours["config"], where=f"{path}: in its configuration, ")
-        vocabulary = Vocabulary.from_state(ours["vocabulary"])
         if names := [name for name, weight in weights.items() if not weight.isfinite().all()]:
             raise Diverged(f"{path}: {names[0]} holds values that are not finite; train again with a smaller optim.lr")
-    model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
+        vocabulary = Vocabulary.from_state(ours["vocabulary"])
     with _as_input_error(path, "its weights do not fit its configuration; use another copy, or train the model again"):
-        model.to(next(iter(weights.values())).dtype).load_state_dict(weights)  # float64 after training in 64-true
-    return TrainedRun(model.eval(), vocabulary, settings, ours["provenance"], step, frozenset(ours["words"].split()))
+        model = with_weights(settings, vocabulary, weights)
+    return TrainedRun(model, vocabulary, settings, ours["provenance"], step, frozenset(ours["words"].split()))
+
+
+def with_weights(settings: RunSettings, vocabulary: Vocabulary, weights: Mapping[str, Tensor]) -> Seq2Seq:
+    """Returns a model in evaluation mode with these weights, and of their dtype, which is float64 after training in 64-true."""
+    model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
+    model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
+    return model.eval()
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:

@@ -21,16 +21,18 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from entente import distributed
 from entente.console import show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
-from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.search import search
+from entente.data.tokenizer import BOS, EOS, SEPARATORS, Vocabulary
+from entente.decoding.search import Hypothesis, search
 from entente.decoding.translate import parallel_map
 from entente.errors import Diverged
 from entente.files import write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 from entente.settings import SearchSettings
 
+log = logging.getLogger("entente")
+
 # A batch's total NLL in nats, number of target tokens, and translations by row
-Result = tuple[float, int, dict[int, list[int]]]
+Result = tuple[float, int, dict[int, Hypothesis]]
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words (split at white space)
 
@@ -41,11 +43,20 @@ class Evaluation:
     references: list[str]
     hypotheses: list[str]
     nll: float  # mean per reference token in nats, counting end symbols, without label smoothing
+    cut: int  # number of hypotheses that did not end within their length limit
 
     def metrics(self) -> dict[str, Any]:
         scores = corpus_scores(self.hypotheses, self.references, METRICS)
         by_length = bleu_by_length(self.sources, self.hypotheses, self.references)
-        return {**scores, "nll": self.nll, "sentences": len(self.references), "bleu_by_source_length": by_length}
+        counts = {"sentences": len(self.references), "cut": self.cut}
+        return {**scores, "nll": self.nll, **counts, "bleu_by_source_length": by_length}
+
+    def quality(self) -> tuple[float, float]:
+        """Returns a key that is larger for better models: BLEU and, for equal BLEU, the negative NLL. chrF takes the place of
+        BLEU if no reference has four tokens: without a 4-gram, BLEU is 0 for all models."""
+        tokenize = BLEU().tokenizer
+        metric = "bleu" if any(len(tokenize(text).split()) >= 4 for text in self.references) else "chrf"
+        return corpus_scores(self.hypotheses, self.references, [metric])[metric], -self.nll
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: Iterable[str]) -> dict[str, Any]:
@@ -98,7 +109,7 @@ def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, set
         if not loss.nll.isfinite():
             return Diverged(f"the loss of {split.name} is {float(loss.nll)}; give a smaller optim.lr")
         try:
-            best = [n_best[0].tokens for n_best in search(model, batch.src, settings, BOS, EOS)]
+            best = [n_best[0] for n_best in search(model, batch.src, settings, BOS, EOS)]
         except Diverged as error:
             return error
         return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
@@ -110,18 +121,19 @@ def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, set
     if errors := [result for result in results if isinstance(result, Diverged)]:
         raise errors[0]
     losses, counts, translations = zip(*results, strict=True)
-    decoded = {row: tokens for batch in translations for row, tokens in batch.items()}
+    decoded = {row: hypothesis for batch in translations for row, hypothesis in batch.items()}
     rows = sorted(decoded)  # every row, unless the split is limited to some batches
     sources, references = ([texts[row] for row in rows] for texts in (split.sources, split.references))
-    hypotheses = [vocabulary.tgt.decode(decoded[row]) for row in rows]
-    return Evaluation(sources, references, hypotheses, nll=sum(losses) / sum(counts))
+    hypotheses = [vocabulary.text(decoded[row].tokens) for row in rows]
+    cut = sum(not hypothesis.ended for hypothesis in decoded.values())
+    return Evaluation(sources, references, hypotheses, sum(losses) / sum(counts), cut)
 
 
 def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -> None:
     """Writes translations/SPLIT.tsv for each split, with a header line."""
     for split, evaluation in evaluations.items():
         lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
-        text = "".join("\t".join(part.replace("\t", " ").replace("\n", " ") for part in line) + "\n" for line in lines)
+        text = "".join("\t".join(SEPARATORS.sub(" ", part) for part in line) + "\n" for line in lines)
         write_text(directory / "translations" / f"{split}.tsv", "source\treference\ttranslation\n" + text)
 
 
@@ -141,6 +153,12 @@ def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def show(metrics: Mapping[str, Any], title: str) -> None:
-    logging.getLogger("entente").info("%s", title)
+    log.info("%s", title)
     headings, *rows = scores_table(metrics)
     Console(markup=False, emoji=False).print(rich_table(headings, rows))
+    for split, m in metrics.items():
+        if m["cut"]:
+            limits = "search.length_factor and search.length_offset"
+            log.info(
+                "%s: %d of %d translations were cut at their length limit; see %s", split, m["cut"], m["sentences"], limits
+            )

@@ -133,7 +133,7 @@ class TrainerSettings(Section):
     suffix: str = setting("", "appended to the run's name")
     max_steps: Count = setting(1600, "optimiser steps to train for")
     validate_every: Count = setting(400, "steps between validations")
-    patience: Count | None = setting(None, "stop after this many validations without a better BLEU; null: never")
+    patience: Count | None = setting(None, "stop after this many validations without an improvement; null: never")
     gradient_clip: float = setting(1.0, "maximum global gradient norm; 0: no clipping", ge=0)
     accumulate: Count = setting(1, "batches per optimiser step")
     precision: str | int = setting("32-true", "precision, as named by Lightning: bf16-mixed, 16-mixed, 64-true, ...")

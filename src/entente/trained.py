@@ -3,8 +3,9 @@
 Shapes: L layers, H heads, S source pieces and T target pieces (both with the end symbol </s>), V pieces in the vocabulary.
 """
 
+import threading
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from entente import checkpoint
 from entente.attention.record import NAME_OF_KIND, has_attention, read_sentence, record_batch
 from entente.data.files import clean
-from entente.data.tokenizer import BOS, EOS
+from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import changed, for_translation
 from entente.decoding.translate import translate
 from entente.errors import InputError
@@ -20,6 +21,8 @@ from entente.models.seq2seq import evaluating
 
 Text = TypeVar("Text", str, list[str])
 GREEDY = {"beam": 1, "n_best": 1}
+# Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.
+BUSY = threading.RLock()
 
 
 class Score(NamedTuple):
@@ -39,10 +42,16 @@ class Attention(NamedTuple):
 
 
 class TrainedModel(checkpoint.TrainedRun):
-    """A checkpoint's `model`, `vocabulary` and `settings`, with methods that translate, score and return attention."""
+    """A checkpoint's `model`, `vocabulary` and `settings`, with methods that translate, score and return attention. Threads may
+    share it, and take turns."""
 
     def __repr__(self) -> str:
         return self.summary()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles weights instead of modules, whose fast methods cannot be pickled."""
+        content = {**vars(self), "vocabulary": self.vocabulary.state()}
+        return _unpickle, (content.pop("model").state_dict(), content)
 
     def translate(self, sentences: Text, beam: int | None = None, length_penalty: float | None = None) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
@@ -53,15 +62,17 @@ class TrainedModel(checkpoint.TrainedRun):
             self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
         search = changed(for_translation(self.settings.search), changes)
-        results = translate(self.model, self.vocabulary, sentences, search)
-        return [self.vocabulary.tgt.decode(n_best[0].tokens) for n_best in results]
+        with BUSY:
+            results = translate(self.model, self.vocabulary, sentences, search)
+        return [self.vocabulary.text(n_best[0].tokens) for n_best in results]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""
         if not has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
-        src, tgt = self._ids(source, target)
-        [maps] = record_batch(self.model, self.vocabulary, [src], [tgt])
+        with BUSY:
+            src, tgt = self._ids(source, target)
+            [maps] = record_batch(self.model, self.vocabulary, [src], [tgt])
         weights = {NAME_OF_KIND[map.kind]: map.weights for map in maps}
         pieces = self.vocabulary.tgt.pieces
         return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]))
@@ -72,7 +83,7 @@ class TrainedModel(checkpoint.TrainedRun):
         src, tgt = self._ids(source, target)
         device = next(self.model.parameters()).device
         read, produced = torch.tensor([BOS, *tgt], device=device), torch.tensor([*tgt, EOS], device=device)
-        with evaluating(self.model):
+        with BUSY, evaluating(self.model):
             hidden = self.model(torch.tensor([src], device=device), read[None])[0]  # (T, D)
             log_probabilities = self.model.output(hidden).float().log_softmax(-1)  # (T, V)
         of_pieces = log_probabilities.gather(1, produced[:, None]).squeeze(1)
@@ -83,6 +94,11 @@ class TrainedModel(checkpoint.TrainedRun):
         if not clean(source):
             raise InputError("the source sentence is empty")
         return read_sentence(self.model, self.vocabulary, source, target, changed(self.settings.search, GREEDY))
+
+
+def _unpickle(weights: dict[str, Tensor], content: dict[str, Any]) -> TrainedModel:
+    content["vocabulary"] = Vocabulary.from_state(content["vocabulary"])
+    return TrainedModel(checkpoint.with_weights(content["settings"], content["vocabulary"], weights), **content)
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:

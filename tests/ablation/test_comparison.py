@@ -52,7 +52,7 @@ def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
     corpus, noise = random.Random(split), random.Random(f"{split} {seed} {damage}")
     references = [" ".join(corpus.choices(WORDS, k=corpus.randrange(3, 28))) for _ in range(SIZES[split])]
     damaged = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
-    return Evaluation(references, references, ["" if damage >= 1 else " ".join(line) for line in damaged], nll)
+    return Evaluation(references, references, ["" if damage >= 1 else " ".join(line) for line in damaged], nll, cut=0)
 
 
 @cache

@@ -1,5 +1,6 @@
 """Tests that bad input causes one clear error message and leaves no file behind, and that odd sentences are translated."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -56,7 +57,7 @@ def test_an_odd_sentence_is_translated_to_one_line(folder: Path, source: str) ->
     text = "".join(f"{sentence}\n" for sentence in ODD.values()).encode()
     (folder / "odd.txt").write_bytes(text)
     ended = run(f"translate checkpoint=run search.beam=2 accelerator=cpu{source}", folder, text)
-    assert (ended.code, ended.err) == (0, "")
+    assert ended.code == 0 and ended.err.startswith("cut at the length limit ")
     lines = ended.out.split("\n")
     assert lines.pop() == "" and len(lines) == len(ODD)
     assert [lines[i] for i in (0, 1)] == ["", ""]
@@ -135,3 +136,16 @@ def test_scores_are_not_written_into_a_run(folder: Path, output: str) -> None:
     ended = run(f"evaluate checkpoint=run split=valid output={output} accelerator=cpu", folder)
     assert ended.code == 2 and content(folder) == files
     assert re.fullmatch(r"error: output=[^:]+: this is the directory of a run, which keeps its own scores; .+\n", ended.err)
+
+
+def test_cut_translations_are_counted_and_named(folder: Path) -> None:
+    limits = "search.length_factor=0 search.length_offset=1"
+    ended = run(f"translate checkpoint=run input=in.txt search.beam=1 {limits}", folder)
+    lines = (folder / "in.txt").read_text().splitlines()
+    cut = ", ".join(str(number) for number, line in enumerate(lines, 1) if line)
+    assert (ended.code, ended.err.partition("; ")[2]) == (0, f"lines {cut}\n")
+    ended = run(f"evaluate checkpoint=run trust_data=true split=valid output=scores {limits}", folder)
+    assert ended.code == 0, ended.err
+    metrics = json.loads((folder / "scores" / "metrics.json").read_text())["valid"]
+    assert metrics["cut"] == metrics["sentences"]
+    assert f"valid: {metrics['cut']} of {metrics['cut']} translations were cut" in ended.out

@@ -13,7 +13,7 @@ from entente.settings import RunSettings
 from entente.validation import validate
 
 NAMES = st.text(st.sampled_from("a.-/\\~@ \0\n\x1b\u202eéx"), max_size=9) | st.text(max_size=90) | st.just("é" * 101)
-SCORED = Evaluation(["un"], ["one"], ["one"], 1.0)
+SCORED = Evaluation(["un"], ["one"], ["one"], 1.0, cut=0)
 
 
 def accepted(**values: object) -> bool:

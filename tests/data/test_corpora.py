@@ -212,3 +212,15 @@ def test_the_grammar_is_read_in_either_direction() -> None:
         assert split["src"][:] != split["tgt"][:] and all(clean(line) == line != "" for line in split["src"])
     assert french.gold.keys() == french.tests.keys() | {"valid"}
     assert [gold.swap_sides() for gold in french.gold["test"]] == english.gold["test"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pairs_too_long_or_uneven_are_dropped_before_any_are_held_out(
+    read: Callable[..., Corpus], write: Callable[..., Sides], seed: int
+) -> None:
+    lines = [f"w{i} {'x ' * (i % 5)}" for i in range(53)]
+    uneven = "\n".join(f"u{i}" for i in range(7)), "\n".join(f"v{i} y y" for i in range(7))
+    train = write("all", "\n".join([*lines, uneven[0]]), "\n".join([*(f"t{i}" for i in range(53)), uneven[1]]))
+    corpus = read(train=train, valid=None, split={"valid": 11, "test": 7, "seed": seed}, max_words=4, max_ratio=2.5)
+    assert corpus.dropped == {"train: over-long": 10, "train: uneven": 28} and is_complete(corpus)
+    assert {name: len(part) for name, part in corpus.splits.items()} == {"train": 4, "valid": 11, "test": 7}

@@ -112,3 +112,11 @@ def test_a_vocabulary_survives_a_safe_checkpoint(tmp_path: Path, joint: bool) ->
     restored = Vocabulary.from_state(torch.load(tmp_path / "state.pt", weights_only=True))
     assert (restored.src.model, restored.tgt.model) == (vocabulary.src.model, vocabulary.tgt.model)
     assert restored.joint == joint == (restored.src is restored.tgt) == (restored.src.model == restored.tgt.model)
+
+
+def test_a_translation_is_one_line_without_tabs() -> None:
+    separators = [sign for sign in map(chr, range(0x3000)) if sign == "\t" or len(f"a{sign}b".splitlines()) > 1]
+    tokenizer = Tokenizer.train(["a b c"], 264)
+    vocabulary = Vocabulary(tokenizer, tokenizer, joint=True)
+    assert len(separators) == 11
+    assert vocabulary.text(tokenizer.encode("".join(f"a{sign}{sign}b" for sign in separators))) == "a b" * 11

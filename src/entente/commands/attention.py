@@ -53,7 +53,7 @@ def main(settings: AttentionSettings) -> None:
         name = f"{number}. {run.settings.model.name}" if len(paths) > 1 else str(run.settings.model.name)
         src, tgt = record.read_sentence(model, vocabulary, source, target, SearchSettings(beam=settings.beam))
         if not target:
-            sentences.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
+            sentences.append(f"{name}: {vocabulary.text(tgt)}")
         if not record.has_attention(model):
             raise InputError(f"checkpoint={path}: this model has no attention; give another checkpoint")
         of_model = record.record(model, vocabulary, src, tgt)

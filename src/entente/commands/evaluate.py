@@ -61,8 +61,9 @@ def main(settings: EvaluateSettings) -> None:
             with Task(f"evaluating {split}"):
                 evaluation = evaluate(run.model, run.vocabulary, evaluation_splits[split], ONE_TOKEN if engine else search)
                 if engine:
-                    best = [run.vocabulary.tgt.decode(n_best[0].tokens) for n_best in engine(evaluation.sources)]
-                    evaluation = replace(evaluation, hypotheses=best)
+                    best = [n_best[0] for n_best in engine(evaluation.sources)]
+                    texts = [run.vocabulary.text(hypothesis.tokens) for hypothesis in best]
+                    evaluation = replace(evaluation, hypotheses=texts, cut=sum(not hypothesis.ended for hypothesis in best))
                 evaluations[split], metrics[split] = evaluation, {**evaluation.metrics(), **engine_entry}
     measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
     for split, measurements in measured.items():

@@ -7,6 +7,7 @@ With search.n_best above 1, each output line has the sentence's number, a score 
 """
 
 import io
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
@@ -30,6 +31,9 @@ from entente.files import open_atomic
 from entente.process import prepare_process
 from entente.settings import SearchSettings
 
+log = logging.getLogger("entente")
+
+CUT = "cut at the length limit (see search.length_factor and search.length_offset)"
 CHUNK = 1000  # lines passed to the engine in one call
 
 Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n best translations of each
@@ -59,9 +63,11 @@ def main(settings: TranslateSettings) -> None:
                 translations = engine(chunk)
             for number, n_best in enumerate(translations, start=first):
                 for hypothesis in n_best:
-                    text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
+                    text = run.vocabulary.text(hypothesis.tokens)
                     out.write(f"{text}\n" if search.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
             out.flush()
+            if cut := [str(number) for number, n_best in enumerate(translations, start=first) if not n_best[0].ended]:
+                log.warning("%s; lines %s", CUT, ", ".join(cut))
             first += len(chunk)
 
 
@@ -84,8 +90,10 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings, engine: Engine) 
             if new := run.new_words(sentence):
                 print(f"not seen in training: {escape.line(', '.join(new))}")
             for hypothesis in engine([sentence])[0] if sentence else ():
-                text = escape.line(run.vocabulary.tgt.decode(hypothesis.tokens))
+                text = escape.line(run.vocabulary.text(hypothesis.tokens))
                 print(f"{tgt}> {text}" + (f"   ({hypothesis.score:.3f})" if search.n_best > 1 else ""))
+                if not hypothesis.ended:
+                    print(CUT)
     print()
 
 

@@ -33,7 +33,7 @@ from entente.validation import flat
 
 log = logging.getLogger("entente")
 
-VERSION = 2  # of the stored corpora; raise it whenever the same settings and files would give other pairs
+VERSION = 3  # of the stored corpora; raise it whenever the same settings and files would give other pairs
 SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 URL = ("http://", "https://")
@@ -217,10 +217,24 @@ def describe_sources(settings: DataSettings) -> str:
 def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path) -> None:
     """Stores the corpus. Long and uneven pairs are dropped from train only, since a score covers all sentences of its split.
     Without a validation set, pairs of the first text are held out, and extra pairs that contain a held-out sentence dropped."""
-    texts = [Pairs(text.pairs, scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
+    read, dropped = Counter[str](), Counter[str]()
+    max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
+
+    def usable(text: Source) -> Iterator[Pair]:
+        """Yields the pairs of a training text that are neither too long nor uneven, and those that are empty."""
+        for pair in text.pairs:
+            shorter, longer = sorted(len(side.split()) for side in pair)
+            if longer > max_words:
+                dropped["train: over-long"] += 1
+            elif shorter and longer > max_ratio * shorter:
+                dropped["train: uneven"] += 1
+            else:
+                yield pair
+
+    texts = [Pairs(usable(text), scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
+    read["train"] = dropped.total()
     evaluated = {name: text for name, (text, *_) in sources.items() if name != "train"}
     parts = {name: Pairs(text.pairs, folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
-    read, dropped = Counter[str](), Counter[str]()
     for name, part in [*(("train", text) for text in texts), *parts.items()]:
         read[name] += part.read
         dropped[f"{name}: empty"] += part.read - len(part)
@@ -232,26 +246,20 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
             parts[name] = Pairs(compress(texts[0], mask), folder / f"{name}.arrow", texts[0].where)
             if len(texts) > 1:
                 held_out.update(match_key(side) for pair in parts[name] for side in pair)
-    max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
     sizes: list[int] = []  # of each text in train
 
-    def usable() -> Iterator[Pair]:
+    def left() -> Iterator[Pair]:
         for text, mask in zip(texts, masks, strict=True):
             sizes.append(0)
             for pair in compress(text, mask):
-                shorter, longer = sorted(len(side.split()) for side in pair)
-                if longer > max_words:
-                    dropped["train: over-long"] += 1
-                elif longer > max_ratio * shorter:
-                    dropped["train: uneven"] += 1
-                elif held_out and any(match_key(side) in held_out for side in pair):
+                if held_out and any(match_key(side) in held_out for side in pair):
                     dropped["train: held-out sentence"] += 1
                 else:
                     sizes[-1] += 1
                     yield pair
             _refuse_empty(sizes[-1], text.where)
 
-    parts["train"] = Pairs(usable(), folder / "train.arrow", "train")
+    parts["train"] = Pairs(left(), folder / "train.arrow", "train")
     for part in parts.values():
         _refuse_empty(len(part), part.where)
     content = {

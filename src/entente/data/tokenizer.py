@@ -51,6 +51,9 @@ SPACES = re.compile(" +(?=[?!;:])")  # in "l’été ?", which people type as "l
 # In training they become spaces. In `encode` they fall back to bytes, unless they are pieces.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
+# Tab ends a field of our files; the others end a line for Python's splitlines. In a translation they become a space.
+SEPARATORS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
+
 if TYPE_CHECKING:
     from datasets import Dataset  # importing it takes half a second, and translation does not need it
 
@@ -156,6 +159,10 @@ class Vocabulary:
     def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids that a decoder reads and predicts: BOS, pieces, EOS."""
         return [[BOS, *ids, EOS] for ids in self.tgt.encode_all(texts)]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Returns the translation that the decoder produced as `ids`: one line without tabs."""
+        return SEPARATORS.sub(" ", self.tgt.decode(ids))
 
     def state(self) -> dict[str, Tensor | bool]:
         """Returns the serialised models as uint8 tensors, for a checkpoint that loads with `weights_only=True`."""

@@ -3,7 +3,7 @@
 outputs/NAME/config.yaml            the complete configuration
              train.log              log lines, with their times
              events.out.tfevents.*  for TensorBoard
-             checkpoints/           best.ckpt, with the highest validation BLEU; step-N.ckpt, to resume from
+             checkpoints/           best.ckpt, with the best validation (see Evaluation.quality); step-N.ckpt, to resume from
              translations/          one file per split: source, reference, translation
              training.json          steps, seconds, parameters, speed, commit
              metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; written last, when the run is finished
@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from entente import checkpoint, distributed
@@ -22,13 +23,14 @@ from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import known_words
-from entente.evaluation import Evaluation, show, write_translations
+from entente.decoding.search import length_limits
+from entente.evaluation import Evaluation, corpus_scores, show, write_translations
 from entente.fast.attach import attach
 from entente.files import write_json
 from entente.models.build import build
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process, return_freed_memory
-from entente.settings import RunSettings
+from entente.settings import RunSettings, SearchSettings
 from entente.training import views
 from entente.training.checkpoints import steps_of_mean
 from entente.training.run_directory import RunDirectory, find_run, open_run
@@ -65,6 +67,7 @@ def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
     data = TranslationData(corpus, vocabulary, batch, settings.seed, settings.overfit, limit, cache)
     with Task("splitting the sentences into pieces"):
         data.check()
+    warn_of_short_limits(data, settings.search)
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
         log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
     if settings.overfit:
@@ -74,6 +77,16 @@ def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
     log.info("%s parameters, %d pieces", f"{parameter_count(model):,}", len(vocabulary.tgt))
     entry = checkpoint.entry(settings, vocabulary, corpus.digest(), words)
     return data, Translator(model, vocabulary, settings, entry)
+
+
+def warn_of_short_limits(data: TranslationData, search: SearchSettings) -> None:
+    """Warns of the references that no translation within the length limit can equal."""
+    for split in ("valid", *data.corpus.tests):
+        src, tgt = data.ids(split)
+        limits = length_limits(search, torch.from_numpy(src.lengths)).numpy()
+        if longer := int((tgt.lengths - 1 > limits).sum()):  # both count the end symbol
+            advice = "raise search.length_factor or search.length_offset"
+            log.warning("%s: %d references are longer than a translation may be; %s", split, longer, advice)
 
 
 def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationData) -> dict[str, Evaluation]:
@@ -95,12 +108,13 @@ def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationDa
 
 
 def keep_mean_if_better(run: RunDirectory, translator: Translator, data: TranslationData) -> None:
-    """Writes the mean of the last checkpoints to best.ckpt unless a single checkpoint has a higher BLEU."""
+    """Writes the mean of the last checkpoints to best.ckpt unless a single checkpoint is better on validation."""
     steps = steps_of_mean(translator.settings.checkpoint, translator.global_step)
     translator.load_state_dict(checkpoint.average([run.checkpoints / f"step-{step}.ckpt" for step in steps]))
     with Task(f"evaluating the mean of the last {len(steps)} checkpoints"):
-        bleu = translator.evaluate(data.evaluation("valid")).metrics()["bleu"]
-    is_best = bleu >= translator.best_bleu
+        evaluation = translator.evaluate(data.evaluation("valid"))
+    bleu = corpus_scores(evaluation.hypotheses, evaluation.references, ["bleu"])["bleu"]
+    is_best = evaluation.quality() >= translator.best
     if is_best:
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
         # The others wait, since all of them read the file next.
@@ -133,7 +147,7 @@ def write_results(
     views.log_final(translator.trainer, metrics)
     write_json(run.metrics, metrics)  # written last, since a run with this file is finished
     if steps < settings.max_steps:
-        log.info("stopped early: no better validation BLEU in the last %s validations", settings.patience)
+        log.info("stopped early: no improvement in the last %s validations", settings.patience)
     times = clock(translator.elapsed), clock(time.perf_counter() - translator.ended)
     log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", steps, *times)
     show(metrics, f"scores of {run.path}")

@@ -38,13 +38,15 @@ class Translator(L.LightningModule):
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu: float | None = None  # BLEU of the last validation, in double precision, unlike Lightning's copy
         self.best_bleu = 0.0  # the highest BLEU of a validation
+        self.best = (-math.inf, -math.inf)  # the highest quality of a validation
+        self.improvements = 0  # number of validations that were at least as good as all earlier ones
         self.mean_report: dict[str, Any] | None = None  # how the mean of the last checkpoints compares with the best one
         self._began = self._started = 0.0  # such that perf_counter() minus them is `seconds`, or `elapsed`, until now
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.seconds, self.elapsed = time.perf_counter() - self._began, time.perf_counter() - self._started
-        names = ("tokens", "seconds", "elapsed", "bleu", "best_bleu")
+        names = ("tokens", "seconds", "elapsed", "bleu", "best_bleu", "best", "improvements")
         checkpoint |= {ENTRY: self.checkpoint_entry, STORED: {name: getattr(self, name) for name in names}}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -119,8 +121,15 @@ class Translator(L.LightningModule):
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
         self.bleu = float(scores["bleu"])
         self.best_bleu = max(self.best_bleu, self.bleu)
+        quality = self.valid.quality()
+        is_best = quality >= self.best  # of equal validations, the later one is better
+        self.best = max(quality, self.best)
+        self.improvements += is_best
+        # The number rises with each improvement, and only then, so that callbacks which monitor it compare qualities.
+        self.log(
+            "valid/improvements", float(self.improvements if is_best else self.improvements - 1), logger=False, batch_size=1
+        )
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
-        self.log_dict(metrics, logger=False, batch_size=1)  # for callbacks that monitor them, such as EarlyStopping
         self.write(metrics, step=self.global_step)
 
     def on_validation_end(self) -> None:

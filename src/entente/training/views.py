@@ -128,7 +128,7 @@ def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str
     vocabulary = translator.vocabulary
     translations = translate(translator.model, vocabulary, [text for _, text in sentences], translator.settings.search)
     for (title, text), [hypothesis, *_] in zip(sentences, translations, strict=True):
-        caption = f"{clean(text)}  \u2192  {vocabulary.tgt.decode(hypothesis.tokens)}"
+        caption = f"{clean(text)}  \u2192  {vocabulary.text(hypothesis.tokens)}"
         if not hypothesis.ended:
             caption += " (stopped at its length limit)"
         [src] = vocabulary.encode_src([clean(text)])

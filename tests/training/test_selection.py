@@ -1,0 +1,55 @@
+"""Tests which validation counts as the best one, for best.ckpt and for patience."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entente.checkpoint import read
+from entente.evaluation import Evaluation
+from entente.training.train import train
+from entente.training.translator import Translator
+from tiny import SMALL, run_settings, write_corpus
+
+LONG, SHORT = "the cat sees the dog", "the cat sees"
+Validations = list[tuple[str, float]]  # translation and NLL
+
+
+def run(validations: Validations, reference: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Path:
+    """Trains 2 steps before each of these validations, the last of which also stands for the evaluation at the end."""
+    results = iter([*validations, *[validations[-1]] * 9])
+
+    def evaluate(self: Translator, split: Any) -> Evaluation:
+        hypothesis, nll = next(results)
+        return Evaluation([reference], [reference], [hypothesis], nll, cut=0)
+
+    monkeypatch.setattr(Translator, "evaluate", evaluate)
+    quiet = [f"views.{view}=0" for view in ("heads", "translations", "diagnosis")] + ["views.attention=false"]
+    steps = [f"trainer.max_steps={2 * len(validations)}", "trainer.validate_every=2", "checkpoint.every=1", "checkpoint.keep=9"]
+    arguments = [*write_corpus(folder), "model=birnn", *SMALL["birnn"], *quiet, *steps, *overrides]
+    return train(run_settings(arguments, output_dir=str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("reference", "validations", "best"),
+    [
+        pytest.param(LONG, [(SHORT, 2.0), (LONG, 3.0), (SHORT, 1.0)], 2, id="the highest BLEU"),
+        pytest.param(LONG, [(LONG, 3.0), (LONG, 1.0), (LONG, 2.0)], 2, id="of equal BLEU, the lowest NLL"),
+        pytest.param(LONG, [(LONG, 1.0), (LONG, 1.0), (LONG, 2.0)], 2, id="of equal NLL, the later"),
+        pytest.param(SHORT, [("a cat", 1.0), (SHORT, 3.0), ("cat", 2.0)], 2, id="chrF if references are too short for BLEU"),
+    ],
+)
+def test_the_best_validation(
+    reference: str, validations: Validations, best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run(validations, reference, tmp_path, monkeypatch)
+    assert read(path / "checkpoints" / "best.ckpt")["global_step"] == 2 * best
+
+
+@pytest.mark.parametrize(("nll", "steps"), [((3.0, 2.0, 1.0, 0.5), 8), ((1.0, 2.0, 3.0, 4.0), 6)])
+def test_patience_waits_for_a_lower_nll_of_equal_bleu(
+    nll: tuple[float, ...], steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run([(LONG, value) for value in nll], LONG, tmp_path, monkeypatch, "trainer.patience=2")
+    assert (path / "checkpoints" / f"step-{steps}.ckpt").exists()
+    assert not (path / "checkpoints" / f"step-{steps + 1}.ckpt").exists()
