@@ -6,13 +6,14 @@ be overridden. The same command resumes a suite that was stopped.
   entente ablate suite=transformer trainer.max_steps=800
 """
 
+import logging
 import os
 import sys
 from pathlib import Path
 
 from entente.ablation import variants as ablations
 from entente.ablation.report import report
-from entente.ablation.runs import Run
+from entente.ablation.runs import BASELINE, Run
 from entente.ablation.suite import Job, Plan
 from entente.cli import Composition, compose, key_of
 from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
@@ -20,6 +21,8 @@ from entente.console import start_log
 from entente.errors import InputError
 from entente.settings import RunSettings
 from entente.validation import validate
+
+log = logging.getLogger("entente")
 
 
 def main(settings: AblateSettings, composition: Composition) -> None:
@@ -36,6 +39,9 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         title, suite = settings.suite, settings.suites[settings.suite]
     else:
         title, suite = "suite", SuiteSettings(variants=settings.suite)
+        if suite.variants[0] != BASELINE:
+            advice = f"to compare with the unchanged model, put {BASELINE} first"
+            log.warning("the other variants are compared with %s, which comes first; %s", suite.variants[0], advice)
     typed = [text for text in composition.overrides if key_of(text).partition(".")[0] not in AblateSettings.model_fields]
     reserved = [text for text in typed if key_of(text) in ("ablation", "variant", "seed", "resume")]
     problems = [f"{text}: a suite sets it for each run; leave it out, and set suite and seeds" for text in reserved]

@@ -150,7 +150,8 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
     too, and a signal or a failed write becomes an error that says how to resume the run."""
     settings, step = translator.settings, check_resumable(run, translator, trainer) if run else 0
     run = run or distributed.share(lambda: new_run(settings))
-    advice = f"resume it with: entente train resume={shlex.quote(str(run.path))}"
+    resume = f"resume={shlex.quote(str(run.path))}"
+    advice = f"resume it with: make train ARGS={shlex.quote(resume)}, or entente train {resume}"
     saving = Checkpoints(run.checkpoints, settings.checkpoint)
 
     def receive(number: int) -> None:
