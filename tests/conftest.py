@@ -4,7 +4,7 @@ possible, so that code that swaps two dimensions fails. The pad id is not 0, so 
 import os
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,13 @@ def real_ids(shape: Sequence[int], vocabulary: int, seed: int) -> Tensor:
 def sources(seed: int = 1, vocabulary: int = SRC_VOCAB, lengths: Sequence[int] = LENGTHS) -> Tensor:
     """Returns a batch of random sentences with the given lengths, padded on the right."""
     return pad([real_ids([n], vocabulary, 100 * seed + i).tolist() for i, n in enumerate(lengths)], PAD)
+
+
+@pytest.fixture(autouse=True)
+def a_single_thread() -> Iterator[None]:
+    """Takes back the threads that a command with `threads=2` gave to this process."""
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

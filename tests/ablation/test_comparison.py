@@ -267,7 +267,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     runs: dict[str, dict[str, Any] | None] = {"baseline-seed1": {"damage": 0.3}}
     runs |= {f"{name}-seed1": arguments for name, arguments, _ in VERDICTS}
     suite = write_suite(tmp_path_factory.mktemp("suites") / "verdicts", runs)
-    return {row["variant"]: row for row in compare(suite, 2000).rows}
+    return {row["variant"]: row for row in compare(suite, 1000).rows}
 
 
 @pytest.mark.parametrize(("name", "verdict"), [(case[0], case[2]) for case in VERDICTS], ids=[case[0] for case in VERDICTS])
@@ -371,7 +371,8 @@ def test_the_command_takes_a_directory_and_so_does_the_script_that_publishes(
     assert all(variant in done.out for variant in suite.variants)
     assert (tmp_path / "out" / "comparison.csv").read_text() == csv(compare(read_suite(suite.directory), SAMPLES))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    monkeypatch.setattr(sys, "argv", ["publish.py", str(suite.directory), str(tmp_path / "published")])
+    small = write_suite(tmp_path / "small", {"baseline-seed1": {}, "twin-seed1": {"damage": 0.2}})
+    monkeypatch.setattr(sys, "argv", ["publish.py", str(small.directory), str(tmp_path / "published")])
     runpy.run_path(str(ROOT / "scripts" / "publish.py"), run_name="__main__")
     assert "twin" in (tmp_path / "published" / "comparison.md").read_text()
 

@@ -29,7 +29,7 @@ from entente.training.trainer import build_trainer, launched
 from interruptions import children, command, differences
 from tiny import SMALL, precise_settings, write_corpus
 
-STEPS = 11
+STEPS = 7
 SETTINGS = [
     "seed=2",  # the mean of the last checkpoints is chosen
     "trainer.accelerator=cpu",

@@ -125,15 +125,15 @@ def test_a_recipe_is_chosen_by_data_and_model_and_changes_what_it_says(recipe: s
 def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: list[str], model: str) -> None:
     states = []
     for seed in (3, 3, 4):
-        run = trained(base, model, f"seed={seed}")
-        states.append(checkpoint.read(run / "checkpoints" / "step-6.ckpt")["state_dict"])
+        run = trained(base, model, f"seed={seed}", "trainer.max_steps=2")
+        states.append(checkpoint.read(run / "checkpoints" / "step-2.ckpt")["state_dict"])
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert not all(torch.equal(states[0][name], states[2][name]) for name in states[0])
 
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(base: list[str], model: str, tmp_path: Path) -> None:
-    changes = ["trainer.max_steps=400", "trainer.validate_every=200", f"optim.lr={LR[model]}", "optim.warmup=20"]
+    changes = ["trainer.max_steps=250", "trainer.validate_every=125", f"optim.lr={LR[model]}", "optim.warmup=20"]
     run = trained(base, model, *changes, "search.length_factor=1.5")
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["test"]["bleu"] > 95
@@ -190,7 +190,7 @@ def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
     assert run.model.output.weight is run.model.tgt_embedding.weight
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
 def test_every_precision_trains_and_validates(base: list[str], precision: str) -> None:
     run = trained(base, "transformer", f"trainer.precision={precision}")
     assert json.loads((run / "training.json").read_text())["steps"] == 6
