@@ -85,7 +85,7 @@ def names(base: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 # The garbage collector closes a file whose buffer cannot be flushed, and TensorBoard writes in a thread of its own.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("share", [0.1, pytest.param(0.7, marks=pytest.mark.slow), 0.97])
+@pytest.mark.parametrize("share", [*(pytest.param(share, marks=pytest.mark.slow) for share in (0.1, 0.97)), 0.7])
 def test_training_on_a_full_disk(share: float, folder: Path, names: list[str]) -> None:
     n = max(1, round(share * len(names)))
     with full_disk(folder, n):

@@ -16,7 +16,6 @@ import pytest
 from bad_inputs import Result, content, run
 from interruptions import differences
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TRAIN = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=. checkpoint.average=2 checkpoint.every=1"
 TRAIN += " search.beam=1 data.batch.eval_max_tokens=100"
 DECODE = "entente.decoding.search.padding_mask"  # a function that is called once per batch
@@ -73,7 +72,7 @@ def test_a_signal_ends_a_command_within_a_batch(command: str, n: int, number: si
     assert now == files
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_there_is_a_run_leaves_none(number: signal.Signals, folder: Path) -> None:
     files = content(folder)
     ended, _ = run_with_signal("train FILES name=new output_dir=.", folder, "entente.training.train.read_corpus", 1, number)

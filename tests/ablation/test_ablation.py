@@ -303,6 +303,7 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == finished
 
 
+@pytest.mark.slow
 def test_half_a_suite_goes_on_elsewhere_from_its_rows_alone(project: Path, ablate: Ablate) -> None:
     settings = ["suite=[baseline,no_residual_cross]", "seeds=[1,2]", "trainer.max_steps=4", "trainer.validate_every=2"]
     assert ablate(*settings, "name=all").code == 0

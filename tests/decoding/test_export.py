@@ -131,6 +131,7 @@ def test_the_padding_symbol_is_never_produced() -> None:
     assert_equal(run, BEAM, ["chat chien voit", *SRC])
 
 
+@pytest.mark.slow
 def test_positions_reach_as_far_as_a_search_can() -> None:
     """CTranslate2 and torch agree on long texts. Beyond the table of learned positions, both use its last row."""
     long = ["chat " * 300]

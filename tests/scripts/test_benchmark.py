@@ -14,7 +14,7 @@ from torch.profiler import record_function
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmark import cases, turns
-from benchmark.cases import Bench, padded
+from benchmark.cases import Bench
 from benchmark.contestants.ours import decode, forbid_end
 from benchmark.operations import linear_layers, training_operations
 from benchmark.parts import BATCH_EVENT, PARTS, Profile
@@ -140,10 +140,6 @@ def test_a_fresh_process_is_timed_from_its_start(contestants: dict[str, Contesta
     assert len(measured.bursts) == 2
     for burst in (measured.warm_up, *measured.bursts):
         assert 0 < burst["ready"] < burst["seconds"] != 1.0 and burst["tokens"] == 6
-
-
-def test_sources_are_padded_longest_first() -> None:
-    assert padded([[5], [6, 7, 8], [9, 4]], size=2) == [[(6, 7, 8), (9, 4, PAD)], [(5,)]]
 
 
 @pytest.mark.parametrize("beam", [1, 3])

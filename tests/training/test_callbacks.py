@@ -200,12 +200,6 @@ def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, cap
     assert display.tasks == []
 
 
-def test_progress_counts_optimiser_steps(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    fit(translator(vocabulary, max_steps=6), tmp_path, TrainingProgress(), accumulate_grad_batches=3)
-    steps = [int(line.split()[1].split("/")[0]) for line in lines(caplog)]
-    assert steps == [1, 2, 4, 5, 6], "validation runs after batches 4, 8, 12 and 16, but the lines count steps of 3 batches"
-
-
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
 def test_the_display_ends_with_the_run(
     error: type[BaseException], vocabulary: Vocabulary, tmp_path: Path, terminal: io.StringIO

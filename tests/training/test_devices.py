@@ -112,7 +112,8 @@ def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[A
     return recorded
 
 
-@pytest.mark.parametrize(("devices", "accumulate"), [(2, 1), pytest.param(3, 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "accumulate"), [(2, 1), (3, 2)])
 def test_processes_equal_one_that_accumulates_as_many_batches(
     devices: int, accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

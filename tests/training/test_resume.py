@@ -298,7 +298,7 @@ def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
     ("validate_every", "expected", "changes"),
     [
         (1000, [STEPS], []),
-        (7, [7, 14, STEPS], ["trainer.accumulate=2", "trainer.patience=10", "views.attention=true"]),
+        pytest.param(7, [7, 14, STEPS], ["trainer.accumulate=2", "views.attention=true"], marks=pytest.mark.slow),
     ],
 )
 def test_the_end_is_always_validated_once(

@@ -109,6 +109,7 @@ def two_runs(tmp_path: Path) -> set[str]:
     return {train(run_settings([*small, f"ablation={name}"])).name for name in ABLATIONS}
 
 
+@pytest.mark.slow
 def test_a_browser_compares_two_ordinary_runs_and_every_image_is_kept(two_runs: set[str], tmp_path: Path) -> None:
     name = min(two_runs)
     with SummaryWriter(str(tmp_path / "outputs" / name)) as writer:
