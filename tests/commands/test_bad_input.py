@@ -31,7 +31,7 @@ def test_bad_input_gets_its_lines_and_leaves_nothing_behind(case: Case, run_comm
     spoil_files(case, folder)
     files = content(folder)
     ended = run_command(case.command, folder, case.stdin)
-    lines, patterns = ended.err.splitlines(), case.line.split("\n")
+    lines, patterns = ended.problems.splitlines(), case.line.split("\n")
     assert len(lines) == len(patterns), ended.err
     for line, pattern in zip(lines, patterns, strict=True):
         assert re.fullmatch(f"error: {pattern}", line), f"{line!r} is not {pattern!r}"
@@ -57,7 +57,7 @@ def test_an_odd_sentence_is_translated_to_one_line(folder: Path, source: str) ->
     text = "".join(f"{sentence}\n" for sentence in ODD.values()).encode()
     (folder / "odd.txt").write_bytes(text)
     ended = run(f"translate checkpoint=run search.beam=2 accelerator=cpu{source}", folder, text)
-    assert ended.code == 0 and ended.err.startswith("cut at the length limit ")
+    assert ended.code == 0 and ended.problems == ""
     lines = ended.out.split("\n")
     assert lines.pop() == "" and len(lines) == len(ODD)
     assert [lines[i] for i in (0, 1)] == ["", ""]
@@ -74,7 +74,7 @@ def test_the_attention_of_an_odd_sentence_is_drawn(folder: Path, what: str) -> N
 def test_the_lines_that_come_first_are_translated(folder: Path, line: bytes) -> None:
     text = b"Le chat voit le chien.\n\n" * 600  # more lines than the command translates at a time
     ended = run("translate checkpoint=run search.beam=1 accelerator=cpu", folder, text + line + b"\nun\n")
-    assert ended.code == 2 and ended.err.startswith("error: standard input, line 1201: ")
+    assert ended.code == 2 and ended.problems.startswith("error: standard input, line 1201: ")
     assert ended.out.count("\n") == 1200
 
 
@@ -88,7 +88,7 @@ def test_one_line_is_a_corpus_that_gives_few_pieces(folder: Path) -> None:
 def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
     (folder / "link.txt").symlink_to("in.txt")
     ended = run("translate checkpoint=run input=link.txt output=link.txt accelerator=cpu", folder)
-    assert (ended.code, ended.err) == (0, "")
+    assert (ended.code, ended.problems) == (0, "")
     assert (folder / "link.txt").is_symlink() and (folder / "in.txt").read_text().count("\n") == 2
     assert "Le chat" not in (folder / "in.txt").read_text()
 
@@ -99,7 +99,7 @@ def test_commands_that_only_decode_start_quickly(folder: Path, command: str) -> 
     program = "import sys\nfrom entente.__main__ import main\nmain()\n"
     program += "assert not {'lightning', 'datasets', 'torch._dynamo', 'tensorboard', 'sacrebleu'} & set(sys.modules)"
     line = [sys.executable, "-c", program, *arguments(command)]
-    assert subprocess.run(line, cwd=folder, capture_output=True, text=True, check=True).stderr == ""
+    subprocess.run(line, cwd=folder, check=True)
 
 
 @pytest.mark.parametrize("command", ["TRANSLATE", "OWN", "attention checkpoint=run sentence='Le chat' output=maps"])
@@ -142,8 +142,8 @@ def test_cut_translations_are_counted_and_named(folder: Path) -> None:
     limits = "search.length_factor=0 search.length_offset=1"
     ended = run(f"translate checkpoint=run input=in.txt search.beam=1 {limits}", folder)
     lines = (folder / "in.txt").read_text().splitlines()
-    cut = ", ".join(str(number) for number, line in enumerate(lines, 1) if line)
-    assert (ended.code, ended.err.partition("; ")[2]) == (0, f"lines {cut}\n")
+    cut = [str(number) for number, line in enumerate(lines, 1) if line]
+    assert (ended.code, ended.err.rpartition(": ")[2]) == (0, f"{len(cut)} lines, such as {', '.join(cut)}\n")
     ended = run(f"evaluate checkpoint=run trust_data=true split=valid output=scores {limits}", folder)
     assert ended.code == 0, ended.err
     metrics = json.loads((folder / "scores" / "metrics.json").read_text())["valid"]

@@ -164,7 +164,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def translated(folder: Path, overrides: str) -> list[str]:
     ended = command(f"translate checkpoint=run accelerator=cpu input=in.txt output=out.txt {overrides}", folder)
-    assert (ended.code, ended.err) == (0, ""), ended
+    assert (ended.code, ended.problems) == (0, ""), ended
     return (folder / "out.txt").read_text(encoding="utf-8").splitlines()
 
 

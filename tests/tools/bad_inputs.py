@@ -57,6 +57,11 @@ class Result(NamedTuple):
     out: str
     err: str
 
+    @property
+    def problems(self) -> str:
+        """What was printed on standard error, without warnings of cut translations, which a model of 2 steps gives."""
+        return "".join(line for line in self.err.splitlines(keepends=True) if not line.startswith("cut at the length limit"))
+
 
 def arguments(command: str) -> list[str]:
     """Returns the words of a command, with the abbreviations of SHORT expanded."""

@@ -143,7 +143,7 @@ def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_pa
     saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, "birnn", max_steps=16), tmp_path / "a", view("xx", attention_every=7), saving)
     assert [image.step for image in events(tmp_path / "a").Images("weights/valid 1/alignment")] == [4, 12, 16]
-    stopping = EarlyStopping("valid/bleu", mode="max")
+    stopping = EarlyStopping("valid/improvements", mode="max")
     trainer = fit(translator(vocabulary, "birnn", max_steps=99), tmp_path / "b", stopping, view("xx", attention_every=98))
     images = events(tmp_path / "b").Images("weights/valid 1/alignment")
     assert [image.step for image in images] == [4, trainer.global_step] and trainer.global_step < 96
@@ -196,7 +196,7 @@ def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, cap
     pattern = r"step (\d+)/13  loss [\d.]+  [\d,]+ tokens/s  BLEU .*?  \d:\d\d, \d:\d\d left"
     matches = [re.fullmatch(pattern, line) for line in lines(caplog)]
     assert [m and int(m[1]) for m in matches] == [4, 8, 12, 13], lines(caplog)  # after each validation, and at the end
-    assert f"BLEU {float(trainer.callback_metrics['valid/bleu']):.1f}" in lines(caplog)[-1]
+    assert f"BLEU {trainer.lightning_module.bleu:.1f}" in lines(caplog)[-1]
     assert display.tasks == []
 
 

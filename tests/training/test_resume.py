@@ -185,7 +185,7 @@ def test_tensorboard_shows_every_point_once(
 def test_patience_comes_back_and_a_run_that_only_lacks_its_evaluation_is_not_trained(
     run: Run, uninterrupted_run: Run, interrupt: Run, at_batch: AtBatch, tmp_path: Path
 ) -> None:
-    changes = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # BLEU never improves, so step 15 is the last
+    changes = ["optim.lr=1e-30", "trainer.patience=2", "trainer.max_steps=101"]  # nothing improves, so step 15 is the last
     uninterrupted = uninterrupted_run("birnn", *changes)
     assert saved(uninterrupted)[-1] == 15
     interrupt(12, "birnn", "stopped", *changes)
@@ -198,13 +198,13 @@ def test_patience_comes_back_and_a_run_that_only_lacks_its_evaluation_is_not_tra
 def test_a_run_that_was_moved_resumes_and_keeps_its_best_score(
     run: Run, uninterrupted_run: Run, interrupt: Run, tmp_path: Path
 ) -> None:
-    """BLEU never improves in this run, so its first validation stays the best one."""
-    slowly = "optim.lr=1e-9"
-    uninterrupted = uninterrupted_run("birnn", slowly)
-    interrupt(11, "birnn", "stopped", slowly)
+    """The learning rate of this run is so high that its first validation stays the best one."""
+    wildly = "optim.lr=0.2"
+    uninterrupted = uninterrupted_run("birnn", wildly)
+    interrupt(11, "birnn", "stopped", wildly)
     (tmp_path / "elsewhere").mkdir()
     moved = (tmp_path / "stopped").rename(tmp_path / "elsewhere" / "moved")
-    assert run("birnn", "stopped", slowly, resume=str(moved)) == moved
+    assert run("birnn", "stopped", wildly, resume=str(moved)) == moved
     assert not (tmp_path / "stopped").exists()
     assert read(moved / "checkpoints" / "best.ckpt")["global_step"] == 5
     assert differences(uninterrupted, moved) == []

@@ -34,6 +34,7 @@ from entente.settings import SearchSettings
 log = logging.getLogger("entente")
 
 CUT = "cut at the length limit (see search.length_factor and search.length_offset)"
+EXAMPLES = 10  # maximum number of lines named in a warning
 CHUNK = 1000  # lines passed to the engine in one call
 
 Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n best translations of each
@@ -67,7 +68,7 @@ def main(settings: TranslateSettings) -> None:
                     out.write(f"{text}\n" if search.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
             out.flush()
             if cut := [str(number) for number, n_best in enumerate(translations, start=first) if not n_best[0].ended]:
-                log.warning("%s; lines %s", CUT, ", ".join(cut))
+                log.warning("%s: %d lines, such as %s", CUT, len(cut), ", ".join(cut[:EXAMPLES]))
             first += len(chunk)
 
 

@@ -31,7 +31,6 @@ from entente.training.views import TensorBoardViews
 
 log = logging.getLogger("entente")
 REFUSALS = (TypeError, ValueError, ImportError, MisconfigurationException, RuntimeError)  # Lightning's errors for bad settings
-IMPROVEMENTS = "valid/improvements"  # logged by Translator, which compares validations
 GRACE = 10.0  # seconds that a process waits for the first one to report an error that both have
 LAUNCHER = "lightning.fabric.strategies.launchers.subprocess_script"  # logs which process has died
 
@@ -82,9 +81,9 @@ def callbacks(settings: RunSettings) -> list[L.Callback]:
     """Returns the callbacks of a run. TensorBoardViews comes after EarlyStopping, since it always draws at the last validation,
     which EarlyStopping determines. ModelCheckpoint writes best.ckpt."""
     patience = settings.trainer.patience
-    stopping = [EarlyStopping(IMPROVEMENTS, mode="max", patience=patience)] if patience else []
+    stopping = [EarlyStopping("valid/improvements", mode="max", patience=patience)] if patience else []
     best = BestCheckpoint(
-        monitor=IMPROVEMENTS,
+        monitor="valid/as_good",
         mode="max",
         filename="best",
         save_weights_only=True,
