@@ -11,7 +11,7 @@ import re
 import subprocess
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,18 +85,20 @@ class Plan:
             return f"{self.root.name}: {sum(job.ended for job in waiting)} of {len(waiting)} runs ended  {clock(elapsed)}{left}"
 
         with Task(progress), ThreadPoolExecutor(at_once) as pool:
-            futures = [pool.submit(job.train, threads, stopping) for job in waiting]
+            futures: list[Future[None]] = []
             try:
+                for job in waiting:
+                    futures.append(pool.submit(job.train, threads, stopping))
                 for future in futures:
                     future.result()
             except Stopped:
                 stopping.set()
-                pool.shutdown(wait=False, cancel_futures=True)  # cancels the runs that have not started
+                started = [future for future in futures if not future.cancel()]
                 # The others finish their step, save and exit, or are asked again after 10 s and killed after 30 s.
                 for stop, seconds in (("terminate", 10), ("terminate", 20), ("kill", 0)):
                     for process in [job.process for job in waiting if job.process and not job.ended]:
                         getattr(process, stop)()
-                    wait(futures, seconds)
+                    wait(started, seconds)
         suite = self.read()
         if stopping.is_set():
             left = sum(not job.ended for job in self.jobs)
