@@ -22,7 +22,7 @@ from entente import distributed
 from entente.console import show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, SEPARATORS, Vocabulary
-from entente.decoding.search import Hypothesis, search
+from entente.decoding.search import CUT, Hypothesis, search
 from entente.decoding.translate import parallel_map
 from entente.errors import Diverged
 from entente.files import write_text
@@ -158,7 +158,4 @@ def show(metrics: Mapping[str, Any], title: str) -> None:
     Console(markup=False, emoji=False).print(rich_table(headings, rows))
     for split, m in metrics.items():
         if m["cut"]:
-            limits = "search.length_factor and search.length_offset"
-            log.info(
-                "%s: %d of %d translations were cut at their length limit; see %s", split, m["cut"], m["sentences"], limits
-            )
+            log.info("%s: %d of %d translations were %s", split, m["cut"], m["sentences"], CUT)

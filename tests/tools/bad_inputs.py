@@ -60,7 +60,7 @@ class Result(NamedTuple):
     @property
     def problems(self) -> str:
         """What was printed on standard error, without warnings of cut translations, which a model of 2 steps gives."""
-        return "".join(line for line in self.err.splitlines(keepends=True) if not line.startswith("cut at the length limit"))
+        return "".join(line for line in self.err.splitlines(keepends=True) if " cut at the length limit; " not in line)
 
 
 def arguments(command: str) -> list[str]:
@@ -554,7 +554,7 @@ def table() -> str:
             ended = run(case.command, place, case.stdin)
             if ended.code != 2:
                 raise SystemExit(f"{case.what}: ended with {ended.code}\n{ended.err}")
-            said = ended.err.replace(str(place), "FOLDER").strip().replace("|", r"\|").replace("\n", "<br>")
+            said = ended.problems.replace(str(place), "FOLDER").strip().replace("|", r"\|").replace("\n", "<br>")
             command = case.command.encode(errors="backslashreplace").decode().replace("|", r"\|")
             command = command.replace(WORDS, "chat chat ... chat").replace(QUICK, "...")
             rows.append(f"| {case.what} | `{re.sub('x{9,}', 'xxx...', command)}` | {re.sub('x{9,}', 'xxx...', said)} |")

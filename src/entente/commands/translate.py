@@ -24,7 +24,7 @@ from entente.commands.stored import search_and_engine
 from entente.console import Task
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
-from entente.decoding.search import Hypothesis, for_translation, search_name
+from entente.decoding.search import CUT, Hypothesis, for_translation, search_name
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files import open_atomic
@@ -33,7 +33,6 @@ from entente.settings import SearchSettings
 
 log = logging.getLogger("entente")
 
-CUT = "cut at the length limit (see search.length_factor and search.length_offset)"
 EXAMPLES = 10  # maximum number of lines named in a warning
 CHUNK = 1000  # lines passed to the engine in one call
 
@@ -68,7 +67,8 @@ def main(settings: TranslateSettings) -> None:
                     out.write(f"{text}\n" if search.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
             out.flush()
             if cut := [str(number) for number, n_best in enumerate(translations, start=first) if not n_best[0].ended]:
-                log.warning("%s: %d lines, such as %s", CUT, len(cut), ", ".join(cut[:EXAMPLES]))
+                places = ", ".join(cut[:EXAMPLES]) + (", ..." if len(cut) > EXAMPLES else "")
+                log.warning("%d of %d translations were %s (line %s)", len(cut), len(chunk), CUT, places)
             first += len(chunk)
 
 

@@ -17,6 +17,7 @@ from entente.settings import SearchSettings
 from entente.validation import validate
 
 SEARCH_ROWS = 256  # maximum number of rows in a block of `best` on a CPU
+CUT = "cut at the length limit; see search.length_factor and search.length_offset"  # what messages say of such translations
 GROUP_SIZE = 64  # columns of logits per group in `largest`
 
 
