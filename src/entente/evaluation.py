@@ -51,12 +51,12 @@ class Evaluation:
         counts = {"sentences": len(self.references), "cut": self.cut}
         return {**scores, "nll": self.nll, **counts, "bleu_by_source_length": by_length}
 
-    def quality(self) -> tuple[float, float]:
+    def quality(self, scores: Mapping[str, float]) -> tuple[float, float]:
         """Returns a key that is larger for better models: BLEU and, for equal BLEU, the negative NLL. chrF takes the place of
-        BLEU if no reference has four tokens: without a 4-gram, BLEU is 0 for all models."""
+        BLEU if no reference has four tokens: without a 4-gram, BLEU is 0 for all models. scores: BLEU and chrF."""
         tokenize = BLEU().tokenizer
         metric = "bleu" if any(len(tokenize(text).split()) >= 4 for text in self.references) else "chrf"
-        return corpus_scores(self.hypotheses, self.references, [metric])[metric], -self.nll
+        return scores[metric], -self.nll
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: Iterable[str]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Weight = Annotated[int, Field(ge=1, le=1000)]
 Threads = Annotated[Annotated[int, Field(ge=1, le=4096)] | None, Field(description="number of CPU threads; null: one per core")]
-File = Annotated[str, AfterValidator(os.path.expanduser)]  # a path, in which ~ stands for the home folder
+File = Annotated[str, AfterValidator(os.path.expanduser)]  # a path; ~ is replaced by the home folder
 OutputDir = Annotated[File, Field(description="folder of the runs")]
 LISTS = Field(strict=False)  # a tuple that may be given as a list, as in YAML
 Sublayer = Literal["self", "cross", "ff"]

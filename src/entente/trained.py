@@ -14,7 +14,7 @@ from entente import checkpoint
 from entente.attention.record import NAME_OF_KIND, has_attention, read_sentence, record_batch
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.search import changed, for_translation
+from entente.decoding.search import translation_search, with_changes
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating
@@ -61,7 +61,7 @@ class TrainedModel(checkpoint.TrainedRun):
         for sentence in sentences:
             self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
-        search = changed(for_translation(self.settings.search), changes)
+        search = with_changes(translation_search(self.settings.search), changes)
         with BUSY:
             results = translate(self.model, self.vocabulary, sentences, search)
         return [self.vocabulary.text(n_best[0].tokens) for n_best in results]
@@ -93,7 +93,7 @@ class TrainedModel(checkpoint.TrainedRun):
         """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""
         if not clean(source):
             raise InputError("the source sentence is empty")
-        return read_sentence(self.model, self.vocabulary, source, target, changed(self.settings.search, GREEDY))
+        return read_sentence(self.model, self.vocabulary, source, target, with_changes(self.settings.search, GREEDY))
 
 
 def _unpickle(weights: dict[str, Tensor], content: dict[str, Any]) -> TrainedModel:

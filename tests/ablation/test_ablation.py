@@ -383,3 +383,14 @@ def test_a_suite_that_is_interrupted_goes_on_and_ends_with_the_same_table(
     assert ended.code == 0 and "2 runs, of which 0 have already ended" in ended.out
     assert sorted(path.name for path in stopped.glob("*/")) == ["baseline-seed1", "no_residual_cross-seed1"]
     assert len(scores(stopped)) == 2 and scores(stopped) == scores(uninterrupted)
+
+
+def test_all_problems_of_a_suite_are_named_before_anything_is_written(project: Path, ablate: Ablate) -> None:
+    ended = ablate("suite=[baseline,no_attention]", "model.n_heads=3")
+    problems = ["ablation=baseline: model.d_model=32 is not divisible", "ablation=no_attention: model.score=none"]
+    assert ended.code == 2 and all(problem in ended.err for problem in problems)
+    assert not (project / "outputs").exists()
+    (project / "outputs").mkdir()
+    (project / "outputs" / "file").write_text("")
+    ended = ablate("suite=[baseline]", "name=file")
+    assert ended.code == 2 and "outputs/file: File exists" in ended.err

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
 from conftest import ENGLISH, FRENCH, SIZES
-from entente.attention.draw import NOT_AS_DECODED, draw, draw_heads, draw_pair
+from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_heads, draw_pair
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Vocabulary
 from entente.models.seq2seq import pad
@@ -229,3 +230,20 @@ def test_pair_shows_the_chosen_attention_of_each_model() -> None:
     figure = draw_pair(models, "Il dort.", layer=-1, head=3)
     assert torch.equal(torch.tensor(panels(figure)[0].get_array()), many.weights[2, 3])
     assert texts(figure, va="baseline")[0].get_text() == "Transformer, layer 3, head 4"
+
+
+def test_links_are_framed_in_their_cells() -> None:
+    map = fake(CROSS, 1, 1, ["a", "b", "c"], ["x", "y", "z", "</s>", "w"])
+    figure = draw_pair({"it": map}, "", marks={(2, 1): True, (0, 4): False})
+    [image] = panels(figure)
+    left, right, bottom, top = image.get_extent()
+    frames = [patch for patch in image.axes.patches if to_rgba(LINK_COLOR) == patch.get_edgecolor()]
+    places = {}
+    for frame in frames:
+        x, y = frame.get_center()
+        places[int((y - top) / (bottom - top) * 3), int((x - left) / (right - left) * 5)] = frame.get_linestyle()
+    assert places == {(2, 1): "-", (0, 4): "--"}
+    assert "Frames mark the gold links" in figure.get_suptitle()
+    of_source = draw_pair({"it": map._replace(kind=ENCODER)}, "", marks={(2, 1): True})
+    assert not any(patch.get_edgecolor() == to_rgba(LINK_COLOR) for patch in of_source.axes[0].patches)
+    assert "Frames" not in of_source.get_suptitle()

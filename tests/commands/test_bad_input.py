@@ -99,7 +99,8 @@ def test_commands_that_only_decode_start_quickly(folder: Path, command: str) -> 
     program = "import sys\nfrom entente.__main__ import main\nmain()\n"
     program += "assert not {'lightning', 'datasets', 'torch._dynamo', 'tensorboard', 'sacrebleu'} & set(sys.modules)"
     line = [sys.executable, "-c", program, *arguments(command)]
-    subprocess.run(line, cwd=folder, check=True)
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=True)
+    assert Result(done.returncode, done.stdout, done.stderr).problems == ""
 
 
 @pytest.mark.parametrize("command", ["TRANSLATE", "OWN", "attention checkpoint=run sentence='Le chat' output=maps"])

@@ -215,3 +215,18 @@ def test_the_display_ends_with_the_run(
     assert "step 5/8" in output  # the last state
     assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")
     assert display.tasks == []
+
+
+def test_progress_counts_optimiser_steps(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fit(translator(vocabulary, max_steps=6), tmp_path, TrainingProgress(), accumulate_grad_batches=3)
+    steps = [int(line.split()[1].split("/")[0]) for line in lines(caplog)]
+    assert steps == [1, 2, 4, 5, 6], "validation runs after batches 4, 8, 12 and 16, but the lines count steps of 3 batches"
+
+
+def test_the_best_bleu_is_shown_once_it_is_no_longer_reached(
+    vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = translator(vocabulary, max_steps=4)
+    module.best_bleu = 99.5
+    fit(module, tmp_path, TrainingProgress())
+    assert "(best 99.5)" in lines(caplog)[-1]

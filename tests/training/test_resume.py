@@ -343,3 +343,10 @@ def test_a_real_command_stopped_at_a_random_moment(model: str, tmp_path: Path) -
     number = generator.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
     [line] = compare_stopped_runs(model, tmp_path, [number], generator)
     assert line.startswith("equal"), line
+
+
+def test_an_interrupt_before_the_first_step_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Translator.on_train_start
+    monkeypatch.setattr(Translator, "on_train_start", lambda self: (original(self), send(signal.SIGINT)()))
+    with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; resume it with: "):
+        run("birnn", "stopped")

@@ -16,7 +16,7 @@ Validations = list[tuple[str, float]]  # translation and NLL
 
 
 def run(validations: Validations, reference: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Path:
-    """Trains 2 steps before each of these validations, the last of which also stands for the evaluation at the end."""
+    """Trains 2 steps before each of these validations, the last of which is also the result of the evaluation at the end."""
     results = iter([*validations, *[validations[-1]] * 9])
 
     def evaluate(self: Translator, split: Any) -> Evaluation:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from entente.checkpoint import TrainedRun
 from entente.commands.settings import DecodingSettings
 from entente.decoding.ctranslate2 import CTranslate2
-from entente.decoding.search import changed
+from entente.decoding.search import with_changes
 from entente.errors import InputError
 from entente.settings import SearchSettings
 
@@ -26,13 +26,13 @@ def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> "Corpus":
         if not trusted:
             raise InputError(f"checkpoint={path}: add trust_data=true to read the corpus that this checkpoint names: {places}")
         log.info("reading the corpus that %s names: %s", path, places)
-    return read_corpus(run.settings.data, Path("outputs") / "cache")
+    return read_corpus(run.settings.data, Path("outputs/cache"))
 
 
 def search_and_engine(
-    run: TrainedRun, settings: DecodingSettings, usual: SearchSettings
+    run: TrainedRun, settings: DecodingSettings, defaults: SearchSettings
 ) -> tuple[SearchSettings, CTranslate2 | None]:
-    """Returns the search settings for a checkpoint, and the CTranslate2 engine, or None if torch translates. usual: the search
-    settings that the user may change."""
-    search = changed(usual, settings.search.model_dump())
+    """Returns the search settings for a checkpoint, and the CTranslate2 engine, or None if torch translates. defaults: the
+    search settings that the user may change."""
+    search = with_changes(defaults, settings.search.model_dump())
     return search, CTranslate2(run, search, settings.quantization) if settings.engine == "ctranslate2" else None

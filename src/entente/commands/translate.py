@@ -24,7 +24,7 @@ from entente.commands.stored import search_and_engine
 from entente.console import Task
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
-from entente.decoding.search import CUT, Hypothesis, for_translation, search_name
+from entente.decoding.search import CUT, Hypothesis, search_name, translation_search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files import open_atomic
@@ -42,7 +42,7 @@ Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n bes
 def main(settings: TranslateSettings) -> None:
     prepare_process(settings.threads, log_to_stderr=True)
     run = checkpoint.load(settings.checkpoint)
-    search, ctranslate2 = search_and_engine(run, settings, for_translation(run.settings.search))
+    search, ctranslate2 = search_and_engine(run, settings, translation_search(run.settings.search))
     if settings.accelerator != "cpu" and (device := torch.accelerator.current_accelerator(check_available=True)):
         run.model.to(device)
     engine: Engine = ctranslate2 or partial(translate, run.model, run.vocabulary, settings=search)

@@ -248,7 +248,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
                 held_out.update(match_key(side) for pair in parts[name] for side in pair)
     sizes: list[int] = []  # of each text in train
 
-    def left() -> Iterator[Pair]:
+    def training_pairs() -> Iterator[Pair]:
         for text, mask in zip(texts, masks, strict=True):
             sizes.append(0)
             for pair in compress(text, mask):
@@ -259,7 +259,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
                     yield pair
             _refuse_empty(sizes[-1], text.where)
 
-    parts["train"] = Pairs(left(), folder / "train.arrow", "train")
+    parts["train"] = Pairs(training_pairs(), folder / "train.arrow", "train")
     for part in parts.values():
         _refuse_empty(len(part), part.where)
     content = {

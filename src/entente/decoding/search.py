@@ -36,13 +36,13 @@ def search_name(settings: SearchSettings) -> str:
     return f"beam {settings.beam}" if settings.beam > 1 else "greedy search"
 
 
-def for_translation(settings: SearchSettings) -> SearchSettings:
+def translation_search(settings: SearchSettings) -> SearchSettings:
     """Returns the search with which text is translated unless the user sets another: the run's own, but with a beam of 5 if
     that is greedy, since runs search greedily only to validate quickly."""
     return settings if settings.beam > 1 else settings.model_copy(update={"beam": 5})
 
 
-def changed(settings: SearchSettings, changes: Mapping[str, Any]) -> SearchSettings:
+def with_changes(settings: SearchSettings, changes: Mapping[str, Any]) -> SearchSettings:
     """Returns the settings with those changes that are not None. Raises InputError if they are not valid."""
     return validate(SearchSettings, settings.model_dump() | {key: value for key, value in changes.items() if value is not None})
 

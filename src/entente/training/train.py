@@ -113,15 +113,15 @@ def keep_mean_if_better(run: RunDirectory, translator: Translator, data: Transla
     translator.load_state_dict(checkpoint.average([run.checkpoints / f"step-{step}.ckpt" for step in steps]))
     with Task(f"evaluating the mean of the last {len(steps)} checkpoints"):
         evaluation = translator.evaluate(data.evaluation("valid"))
-    bleu = corpus_scores(evaluation.hypotheses, evaluation.references, ["bleu"])["bleu"]
-    is_best = evaluation.quality() >= translator.best
+    scores = corpus_scores(evaluation.hypotheses, evaluation.references, ["bleu", "chrf"])
+    bleu, is_best = scores["bleu"], evaluation.quality(scores) >= translator.best
     if is_best:
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
         # The others wait, since all of them read the file next.
         distributed.share(lambda: checkpoint.write({**content, checkpoint.ENTRY: translator.checkpoint_entry}, run.best))
     translator.mean_report = {"of": steps, "bleu": bleu, "best_single_bleu": translator.best_bleu, "chosen": is_best}
-    scores = f"validation BLEU {bleu:.2f} with their mean, {translator.best_bleu:.2f} with the best single one"
-    log.info("last %d checkpoints: %s; keeping the %s", len(steps), scores, "mean" if is_best else "single one")
+    values = f"validation BLEU {bleu:.2f} with their mean, {translator.best_bleu:.2f} with the best single one"
+    log.info("last %d checkpoints: %s; keeping the %s", len(steps), values, "mean" if is_best else "single one")
 
 
 def write_results(

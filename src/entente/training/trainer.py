@@ -83,7 +83,7 @@ def callbacks(settings: RunSettings) -> list[L.Callback]:
     patience = settings.trainer.patience
     stopping = [EarlyStopping("valid/improvements", mode="max", patience=patience)] if patience else []
     best = BestCheckpoint(
-        monitor="valid/as_good",
+        monitor="valid/best_count",
         mode="max",
         filename="best",
         save_weights_only=True,
