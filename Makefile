@@ -4,7 +4,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --disable-pip-version-check
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 ARGS ?=
 LOWEST := .venv-lowest
 LOWEST_VERSIONS = $$($(PYTHON) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \

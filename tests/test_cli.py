@@ -15,7 +15,7 @@ from entente import cli
 from entente.cli import VERBS, compose, defaults, read_arguments
 from entente.commands.train import resumed_settings
 from entente.errors import Diverged, InputError
-from entente.settings import RunSettings
+from entente.settings import MISSING, RunSettings
 from entente.validation import flat, validate
 
 
@@ -113,6 +113,21 @@ def test_a_text_is_taken_as_it_is_typed(text: str) -> None:
         **{"sentence": text, "target": None if text == "null" else text, "checkpoint": ("a", "b"), "output": "007"},
         **{"layer": 2, "words": True, "kind": None},
     }
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if text != MISSING])
+def test_a_text_is_composed_as_it_is_typed(text: str) -> None:
+    words = [f"{key}={text}" for key in ("data.root", "data.train.src", "data.extra.more.file")]
+    values = compose("train", ["data=files", "name=2024_01_15", "resume=${x}", *words, "data.columns.src=2"]).values
+    optional = None if text == "null" else text
+    assert (values["name"], values["resume"], values["data"]["columns"]["src"]) == ("2024_01_15", "${x}", 2)
+    assert (values["data"]["root"], values["data"]["extra"]["more"]) == (optional, {"file": optional})
+    assert values["data"]["train"] == {"src": text}
+
+
+def test_the_marker_of_a_missing_value_is_refused(tmp_path: Path) -> None:
+    ended = run("train data=files data.root=???", tmp_path)
+    assert ended.code == 2 and "data.root=???: ??? stands for a value that is not set" in ended.err
 
 
 def test_runs_to_compare_are_words(tmp_path: Path) -> None:

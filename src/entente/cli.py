@@ -8,11 +8,13 @@ it is needed, because that takes as long as all the rest of `entente VERB --help
 import argparse
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -22,8 +24,8 @@ import entente.commands.settings as commands
 from entente.console import report
 from entente.errors import InputError, reason
 from entente.help import help_text, overview
-from entente.settings import RunSettings, Section
-from entente.validation import settings_of, suggestion, validate
+from entente.settings import MISSING, RunSettings, Section
+from entente.validation import forms_of, is_text, settings_of, suggestion, validate
 
 HERE = Path(__file__).resolve().parent
 # configs/ is in the package if installed as a wheel, or at the top level of a checkout.
@@ -148,7 +150,7 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
             return code
         return 0
 
-    line = _for_hydra(overrides, config_dir)
+    line = _for_hydra(overrides, config_dir, sweeps=True)
     with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         runner: Any = GlobalHydra.instance().hydra
         batches = runner.multirun(verb, task, line, with_log_configuration=False)
@@ -175,7 +177,7 @@ def _composition(config: Any, choices: Any, overrides: list[str], config_dir: st
     from omegaconf import OmegaConf
 
     def with_values(node: Any) -> Any:
-        return {key: with_values(item) for key, item in node.items() if item != "???"} if isinstance(node, dict) else node
+        return {key: with_values(item) for key, item in node.items() if item != MISSING} if isinstance(node, dict) else node
 
     with _hydra_errors():
         values = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), resolve=True)
@@ -204,6 +206,8 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
             problems.append(f"{override}: write KEY=VALUE{likely[0] if likely else ''}")
         elif key in groups and value not in groups[key]:
             problems.append(f"{override}: choose one of {', '.join(groups[key])}{suggestion(value, groups[key])}")
+        elif value == MISSING:
+            problems.append(f"{override}: {MISSING} stands for a value that is not set; give another one")
         else:
             usable.append(override)
     try:
@@ -212,26 +216,53 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
         raise InputError(*problems, *error.problems) from error
 
 
-def _for_hydra(overrides: Iterable[str], config_dir: str | None) -> list[str]:
-    """Returns the overrides so that Hydra accepts them even if a key is unknown, which `validate` then reports together with
-    everything else, or if a value needs quotes in Hydra's grammar."""
+def _for_hydra(overrides: Sequence[str], config_dir: str | None, sweeps: bool = False) -> list[str]:
+    """Returns the overrides in Hydra's grammar. Hydra also accepts unknown keys, which `validate` then reports together with
+    everything else. Text is quoted, so that it stays as typed, except in a sweep, where commas separate values."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     _register()
     parser, groups = OverridesParser.create(), options(config_dir)
     line = [f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]"] if config_dir else []
+    schemas = {} if sweeps else _schemas(overrides)
     for override in overrides:
         key, equals, value = override.lstrip("+").partition("=")
         if equals and not key.startswith(("~", "hydra")) and key.partition("@")[0] not in groups:
             override = f"++{key}={value}"
-            try:
-                parser.parse_override(override)
-            except HydraException:
-                quoted = value.replace('"', r"\"")
-                override = f'++{key}="{quoted}"'
+            if key in schemas and is_text(schemas[key], value):
+                override = f"++{key}={_quoted(value)}"
+            else:
+                try:
+                    parser.parse_override(override)
+                except HydraException:
+                    override = f"++{key}={_quoted(value)}"
         line.append(override)
     return line
+
+
+def _schemas(overrides: Iterable[str]) -> dict[str, Any]:
+    """Returns the schemas of the settings of every model, every kind of corpus and `ablate`. overrides: name those that the
+    user names, such as data.extra.NAME.file."""
+    typed: dict[str, Any] = {}
+    for override in overrides:
+        section = typed
+        for name in key_of(override).split("."):
+            section = section.setdefault(name, {})
+    schemas = [settings_of(VERBS["ablate"], typed)]
+    for group in ("model", "data"):
+        for kind in get_args(RunSettings.model_fields[group].annotation):
+            section = {**typed.get(group, {}), "name": kind.model_fields["name"].default}
+            schemas.append(settings_of(RunSettings, {**typed, group: section}))
+    forms = {key: [form for each in schemas if key in each for form in forms_of(each[key])] for key in chain(*schemas)}
+    return {key: {"anyOf": alternatives} for key, alternatives in forms.items()}
+
+
+def _quoted(text: str) -> str:
+    """Returns text in double quotes, so that neither Hydra nor OmegaConf, which replaces ${...}, changes it."""
+    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    escaped = re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + match[2].replace('"', r"\""), escaped)
+    return f'"{escaped}"'
 
 
 def options(config_dir: str | None) -> dict[str, list[str]]:
@@ -270,15 +301,13 @@ def read_arguments(verb: str, arguments: Iterable[str]) -> tuple[dict[str, Any],
     values, problems = OmegaConf.create(), list[str]()
     for argument in arguments:
         key, equals, text = argument.partition("=")
-        forms = schemas[key].get("anyOf", [schemas[key]]) if key in schemas else []
-        types = {form.get("type") for form in forms if "enum" not in form}
         if argument.startswith("-"):
             _refuse_flag(f"unknown flag: {argument}")
         elif not equals and verb == "compare":
             texts["runs"] = [*texts.get("runs", []), argument]
         elif not equals:
             problems.append(f"{argument}: write KEY=VALUE")
-        elif "string" in types and not (text == "null" and "null" in types) and not (text[:1] == "[" and "array" in types):
+        elif key in schemas and is_text(schemas[key], text):
             texts[key] = text
         else:
             try:

@@ -6,6 +6,7 @@ The JSON schema of a class, which pydantic derives, tells what each setting is f
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -76,8 +77,26 @@ def _key(detail: Any, values: Any) -> str:
 
 def settings_of(kind: type[Section], values: Mapping[str, Any]) -> dict[str, Schema]:
     """Returns the schema of every setting by its dotted key. values: decide between sections, such as the two models."""
-    schema = kind.model_json_schema()
+    schema = _schema(kind)
     return dict(_settings("", schema, values, schema.get("$defs", {})))
+
+
+@cache
+def _schema(kind: type[Section]) -> Schema:
+    return kind.model_json_schema()
+
+
+def forms_of(schema: Schema) -> list[Schema]:
+    """Returns the alternatives of a setting, or its schema if it has none."""
+    return schema.get("anyOf", [schema])
+
+
+def is_text(schema: Schema, text: str) -> bool:
+    """Returns whether a setting takes what stands after its `=` as text, such as 007, no or ${x}, instead of as YAML."""
+    types = {form.get("type", "object") for form in forms_of(schema) if not form.keys() & {"enum", "const"}}
+    starts = {"array": text.startswith("["), "object": text.startswith("{")}
+    values = {"null": text == "null", "integer": text.isdecimal(), **starts}  # what the setting accepts besides text
+    return "string" in types and not any(values[kind] for kind in types & values.keys())
 
 
 def _settings(key: str, schema: Schema, value: object, sections: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:

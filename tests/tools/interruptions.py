@@ -4,10 +4,11 @@
     python tests/tools/interruptions.py --model birnn --tries 3    stop only the BiRNN, once with each signal
     python tests/tools/interruptions.py --devices 2    train with two processes; SIGKILL and SIGTERM go to only one of them, and
                                                        Ctrl-C goes to both
+    python tests/tools/interruptions.py --suite    stop `entente ablate jobs=2`, a suite of two variants
 
-Each try starts training with resume=auto, sends a signal at a random moment of training or of the final evaluation, and then
-runs the same command again. It compares the checkpoints, scores and TensorBoard's points with those of a run that was never
-stopped. Two tries run at a time, with one thread each. The exit code is 0 if every try gives equal results.
+Each try starts a command, sends a signal at a random moment of training or of the final evaluation, checks that no process is
+left, and runs the same command again. It compares the checkpoints, scores and TensorBoard's points with those of a run that was
+never stopped. Two tries run at a time, with one thread each. The exit code is 0 if every try gives equal results.
 """
 
 import argparse
@@ -35,7 +36,6 @@ from tensorboard.util.tensor_util import make_ndarray
 from torch import Tensor
 
 from entente.checkpoint import read
-from entente.training.run_directory import RunDirectory
 from tiny import SMALL, write_corpus
 
 # Checkpoints are saved at steps 11, 22, 33 and 40, and the last three are averaged. Validation runs at steps 15, 30 and 40.
@@ -46,7 +46,6 @@ SETTINGS = [
     "trainer.log_every=5",
     "trainer.patience=9",
     "trainer.accelerator=cpu",
-    "trainer.threads=1",
     "checkpoint.every=11",
     "checkpoint.average=3",
     "data.batch.both_directions=1",
@@ -54,8 +53,8 @@ SETTINGS = [
     "optim.lr=1e-2",
     "optim.warmup=10",
     "views.attention=false",  # drawing the maps takes as long as training
-    "resume=auto",
 ]
+TRAIN, SUITE = ["train", "trainer.threads=1", "resume=auto"], ["ablate", "suite=[baseline,no_dropout]", "jobs=2"]
 SPEEDS = (".seconds", ".elapsed")
 PATHS = (".dirpath", "_path", ".name", ".output_dir", ".root")
 
@@ -126,8 +125,8 @@ def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
     }
 
 
-def command(overrides: list[str]) -> list[str]:
-    return [sys.executable, "-P", "-m", "entente", "train", *overrides]
+def command(arguments: list[str]) -> list[str]:
+    return [sys.executable, "-P", "-m", "entente", *arguments]
 
 
 class Ended(NamedTuple):
@@ -136,27 +135,44 @@ class Ended(NamedTuple):
     code: int
     output: str
     seconds: float  # from the creation of the event file, just before training, to the end of the command
+    stopping: float  # seconds from the signal to the end of the command
 
 
 def start(
-    overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, delay: float | None = None, rank: int = 0
+    arguments: list[str], run: Path, number: signal.Signals = signal.SIGKILL, delay: float | None = None, rank: int = 0
 ) -> Ended:
-    """Runs training until it ends. If `delay` is not None, sends the signal `number` `delay` seconds after a new event file
+    """Runs a command until it ends. If `delay` is not None, sends the signal `number` `delay` seconds after a new event file
     appears. Ctrl-C goes to all processes, as in a terminal, and any other signal only to the process of rank `rank`."""
-    event_files = set(run.glob("events.*"))
-    with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        while process.poll() is None and set(run.glob("events.*")) == event_files:
+    event_files = set(run.rglob("events.*"))
+    with subprocess.Popen(command(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        while process.poll() is None and set(run.rglob("events.*")) == event_files:
             time.sleep(0.01)
-        began = time.perf_counter()
+        began = sent = time.perf_counter()
         try:
             output, _ = process.communicate(timeout=delay)
         except subprocess.TimeoutExpired:
             targets = [process.pid, *children(process.pid)]
+            sent = time.perf_counter()
             for target in targets if number == signal.SIGINT else targets[rank : rank + 1]:
                 with suppress(ProcessLookupError):  # the process may have ended in the meantime
                     os.kill(target, number)
             output, _ = process.communicate(timeout=120)  # returns when all processes have closed their output
-    return Ended(process.returncode, output, time.perf_counter() - began)
+    ended = time.perf_counter()
+    return Ended(process.returncode, output, ended - began, ended - sent)
+
+
+def processes(run: Path) -> list[str]:
+    """Returns the ids of the processes that train a run, or the runs of a suite."""
+    lines = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # the process has ended in the meantime
+            lines[path.parent.name] = path.read_bytes().replace(b"\0", b" ")
+    return [pid for pid, line in lines.items() if re.search(rf"name={run.name}[ /]".encode(), line)]
+
+
+def runs_of(folder: Path) -> list[Path]:
+    """Returns the directory of a run, or those of the runs of a suite."""
+    return [folder] if (folder / "config.yaml").exists() else sorted(folder.glob("*-seed*/"))
 
 
 def children(parent: int) -> list[int]:
@@ -168,36 +184,45 @@ def children(parent: int) -> list[int]:
 
 
 def compare_stopped_runs(
-    model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1, devices: int = 1
+    model: str,
+    folder: Path,
+    plan: list[signal.Signals],
+    generator: random.Random,
+    jobs: int = 1,
+    devices: int = 1,
+    arguments: list[str] = TRAIN,
 ) -> Iterator[str]:
-    """Yields a line for each try, which begins with "equal", or with "DIFFERENT" if results, exit codes or output are wrong."""
-    spread = [f"trainer.devices={devices}"]
-    base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS, *spread]
+    """Yields a line for each try, which begins with "equal", or with "DIFFERENT" if results, exit codes or output are wrong, or
+    if a process is left. arguments: the verb, and settings that only it has."""
+    base = [*arguments, *write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS]
+    base += [f"trainer.devices={devices}"] if devices > 1 else []
     reference = start([*base, "name=reference"], folder / "reference")
     if reference.code:
         raise RuntimeError(reference.output)
 
     def attempt(i: int, number: signal.Signals, moments: random.Random) -> str:
         run, delay = folder / f"try{i}", reference.seconds
-        overrides = [*base, f"name={run.name}"]
         while True:
             delay, rank = moments.uniform(0, delay), moments.randrange(devices)
-            stopped = start(overrides, run, number, delay, rank)
-            if not RunDirectory(run).is_finished:
+            stopped = start([*base, f"name={run.name}"], run, number, delay, rank)
+            if stopped.code:
                 break
             shutil.rmtree(run)  # the signal came too late; try an earlier moment
-        resumed = start(overrides, run)
+        survivors = processes(run)
+        resumed = start([*base, f"name={run.name}"], run)
         problems = ["a traceback"] if "Traceback" in stopped.output + resumed.output else []
-        if resumed.code or not stopped.code:
+        problems += ["processes are left"] if survivors and number != signal.SIGKILL else []
+        if resumed.code:
             problems.append(f"exit codes {stopped.code} and then {resumed.code}")
         else:
-            problems += differences(folder / "reference", run)
+            for reference_run in runs_of(folder / "reference"):
+                problems += differences(reference_run, run / reference_run.relative_to(folder / "reference"))
         verdict = f"DIFFERENT: {', '.join(problems[:5])}" if problems else "equal"
         place = re.search("resuming at.*", resumed.output)
         target = f" to process {rank} of {devices}" if devices > 1 and number != signal.SIGINT else ""
         return (
-            f"{verdict}  {model} {number.name}{target} {delay:.1f} s after the start, exit code {stopped.code}; "
-            f"{place[0] if place else 'starting at step 0'}"
+            f"{verdict}  {model} {number.name}{target} {delay:.1f} s after the start, exit code {stopped.code} after "
+            f"{stopped.stopping:.1f} s; {place[0] if place else 'starting at step 0'}"
         )
 
     moments = [random.Random(generator.random()) for _ in plan]
@@ -211,16 +236,19 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=30, help="number of tries for each model")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--devices", type=int, default=1, help="number of processes of each run")
+    parser.add_argument("--suite", action="store_true", help="stop suites, whose processes get SIGTERM and Ctrl-C, not SIGKILL")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     logging.getLogger("tensorboard").setLevel(logging.ERROR)  # TensorBoard warns about each point that a resumed run rewrote
-    plan = list(islice(cycle([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]), arguments.tries))
+    signals = [signal.SIGINT, signal.SIGTERM] if arguments.suite else [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
+    plan, words = list(islice(cycle(signals), arguments.tries)), SUITE if arguments.suite else TRAIN
     generator = random.Random(arguments.seed)
     results = {}
     for model in arguments.model:
         with tempfile.TemporaryDirectory() as folder:
             results[model] = 0
-            for line in compare_stopped_runs(model, Path(folder), plan, generator, arguments.jobs, arguments.devices):
+            jobs, devices = arguments.jobs, arguments.devices
+            for line in compare_stopped_runs(model, Path(folder), plan, generator, jobs, devices, words):
                 print(line, flush=True)
                 results[model] += line.startswith("equal")
     for model, equal in results.items():

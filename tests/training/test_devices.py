@@ -129,7 +129,8 @@ def test_processes_equal_one_that_accumulates_as_many_batches(
 
 def train_command(folder: Path, name: str, *changes: str) -> list[str]:
     """Returns the command that trains a small Transformer as the run `name`, with additional overrides."""
-    return command([*write_corpus(folder), *SMALL["transformer"], *SETTINGS, f"output_dir={folder}", f"name={name}", *changes])
+    base = ["train", *write_corpus(folder), *SMALL["transformer"], *SETTINGS, f"output_dir={folder}"]
+    return command([*base, f"name={name}", *changes])
 
 
 def run_to_end(words: list[str], code: int = 0) -> str:

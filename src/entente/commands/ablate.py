@@ -66,7 +66,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         for seed in seeds:
             run_name = f"{name}/{variant}-seed{seed}"
             run = Run(root.parent / run_name, {**config, "seed": seed, "name": run_name}, variant=variant)
-            arguments = [f"seed={seed}", f'name="{run_name}"', f"trainer.threads={threads}", "resume=auto"]
+            arguments = [f"seed={seed}", f"name={run_name}", f"trainer.threads={threads}", "resume=auto"]
             jobs.append(Job(run, [*command, *overrides, *arguments]))
     if problems:
         raise InputError(*problems)
