@@ -3,6 +3,7 @@
 import io
 import logging
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,18 @@ def test_the_best_bleu_is_shown_once_it_is_no_longer_reached(
     module.best_bleu = 99.5
     fit(module, tmp_path, TrainingProgress())
     assert "(best 99.5)" in lines(caplog)[-1]
+
+
+@pytest.mark.parametrize(("share", "warnings"), [(0.5, 1), (0.9, 0)])
+def test_a_run_that_waits_for_a_core_says_so_once(
+    share: float,
+    warnings: int,
+    vocabulary: Vocabulary,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("entente.training.translator.BUSY_AFTER", 0)
+    monkeypatch.setattr("time.thread_time", lambda: share * time.perf_counter())
+    fit(translator(vocabulary), tmp_path)
+    assert caplog.text.count("other programs use the CPU") == warnings

@@ -1,5 +1,6 @@
 """The LightningModule that trains a model: loss, optimiser, learning rate schedule, and validation by decoding."""
 
+import logging
 import math
 import time
 from typing import Any
@@ -19,6 +20,9 @@ from entente.models.seq2seq import Seq2Seq
 from entente.settings import RunSettings
 from entente.training.optimiser import build_optimiser, rate_factor
 
+log = logging.getLogger("entente")
+
+BUSY_AFTER, BUSY_SHARE = 20.0, 0.6  # seconds of training, and share of them with a core, of the warning of busy cores
 STORED = "translator"  # our key in Lightning's checkpoint
 DIVERGENCE_FACTOR = 10  # training ends if the loss exceeds this many times that of a uniform guess; no run recovered from it
 
@@ -71,6 +75,7 @@ class Translator(L.LightningModule):
     def on_train_start(self) -> None:
         self._began, self._started = time.perf_counter() - self.seconds, time.perf_counter() - self.elapsed
         self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
+        self._first: tuple[float, float] | None = self.seconds, time.thread_time()  # None once `_warn_of_busy_cores` has warned
 
     def on_train_end(self) -> None:
         self.ended = time.perf_counter()
@@ -97,6 +102,7 @@ class Translator(L.LightningModule):
         seconds = time.perf_counter() - self._began  # reading the losses has waited for the GPU to finish the step
         self.tokens_per_second = (self.tokens - self._logged[0]) / (seconds - self._logged[1])
         self._logged = self.tokens, seconds
+        self._warn_of_busy_cores(seconds)
         self.last_loss = loss
         if not loss <= DIVERGENCE_FACTOR * math.log(self.model.output.out_features):
             raise Diverged(f"the loss is {loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
@@ -109,6 +115,16 @@ class Translator(L.LightningModule):
             },
             step=self.global_step + 1,  # the step in progress
         )
+
+    def _warn_of_busy_cores(self, seconds: float) -> None:
+        """Warns once if this thread, which takes part in each operation on a CPU, has often waited for a core."""
+        if not self._first or self.device.type != "cpu":
+            return
+        wall, cpu = seconds - self._first[0], time.thread_time() - self._first[1]
+        if wall > BUSY_AFTER and cpu < BUSY_SHARE * wall:
+            self._first = None
+            advice = "; trainer.threads=1 may be faster" if torch.get_num_threads() > 1 else ""
+            log.warning("other programs use the CPU: training has a core for %.0f%% of its time%s", 100 * cpu / wall, advice)
 
     def on_validation_start(self) -> None:
         self._paused = time.perf_counter()
