@@ -1,15 +1,23 @@
 """A model that `entente.load` returns gives the same translations and scores as the search and the evaluation."""
 
 import dataclasses
+import json
+import logging
+import os
 import pickle
+import pydoc
+import signal
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import entente
 from entente import distributed, evaluation
@@ -30,13 +38,16 @@ from tiny import SMALL, run_settings, write_corpus
 SOURCE, TARGET = "Le chat voit le chien.", "The dog sees the cat."
 
 
+def overrides_in(folder: Path, model: str) -> list[str]:
+    quiet = ["views.attention=false", "views.heads=0", "views.translations=0", "views.diagnosis=0"]
+    steps = ["trainer.max_steps=7", "trainer.validate_every=7", "trainer.threads=1"]
+    return [*SMALL[model], *write_corpus(folder), f"output_dir={folder}", *steps, *quiet]
+
+
 @pytest.fixture(scope="module", params=sorted(SMALL))
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
-    steps = ["trainer.max_steps=7", "trainer.validate_every=7", "trainer.threads=1"]
-    quiet = ["views.attention=false", "views.heads=0", "views.translations=0", "views.diagnosis=0"]
-    overrides = [f"model={request.param}", f"output_dir={folder}", *SMALL[request.param], *write_corpus(folder), *steps, *quiet]
-    return train(run_settings(overrides))
+    return train(run_settings([f"model={request.param}", *overrides_in(folder, request.param)]))
 
 
 @pytest.fixture
@@ -135,11 +146,59 @@ def test_bad_arguments_are_refused(model: entente.TrainedModel, tmp_path: Path) 
         model.score(SOURCE, "cat " * 9000)
     with pytest.raises(InputError, match="beam"):
         model.translate(SOURCE, beam=0)
+    values: Any = 5, [SOURCE, 5], None, b"x"
+    for call in (*(partial(model.translate, value) for value in values), partial(model.score, SOURCE, values[0])):
+        with pytest.raises(InputError, match="^[^\n]+: not a sentence; give text"):
+            call()
 
 
-def test_importing_the_package_does_not_import_torch() -> None:
-    program = "import sys, entente; sys.exit('torch' in sys.modules)"
+def test_attention_prints_in_a_line_and_is_drawn(model: entente.TrainedModel) -> None:
+    attention = model.attention(SOURCE, TARGET)
+    assert len(repr(attention)) < 200 and SOURCE in repr(attention) and "\n" not in repr(attention)
+    kinds = [*attention.weights]
+    for figure, panels in ((attention.plot(), 2 if "cross" in kinds else 1), (attention.plot(kinds[0], layer=1, head=1), 1)):
+        texts = [text.get_text() for text in figure.axes[0].texts]
+        assert isinstance(figure, Figure) and texts.count("</s>") == 1 + panels  # the label of a row, and of a column per panel
+        assert figure._repr_png_().startswith(b"\x89PNG")
+    for wrong in ({"kind": "self"}, {"layer": 2}, {"head": 0}):
+        with pytest.raises(InputError, match="choose"):
+            attention.plot(**wrong)
+
+
+def test_the_package_shows_its_names_without_importing_torch() -> None:
+    program = "import sys, entente; sys.exit('torch' in sys.modules or not {*entente.__all__} < {*dir(entente)})"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    text = pydoc.plain(pydoc.render_doc(entente))
+    assert all(f"    {name}(" in text for name in ("load", "train")) and "class InputError(" in text
+
+
+def process_state() -> tuple[Any, ...]:
+    loggers = {name: logging.getLogger(name) for name in logging.Logger.manager.loggerDict}
+    settings = {name: (logger.level, logger.propagate, [*logger.handlers]) for name, logger in loggers.items()}
+    levels = {name: values for name, values in settings.items() if values != (logging.NOTSET, True, [])}
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)]
+    hooks = sys.excepthook, sys.unraisablehook
+    return levels, handlers, hooks, {**os.environ}, [*warnings.filters], torch.get_num_threads(), torch.get_rng_state().tolist()
+
+
+@pytest.mark.parametrize("run", ["birnn"], indirect=True)
+def test_python_trains_twice_and_in_a_thread_and_leaves_its_process_as_it_was(run: Path, tmp_path: Path) -> None:
+    name = entente.load(run).settings.model.name
+    torch.set_num_threads(2)
+    overrides, before = [f"model={name}", *overrides_in(tmp_path, name), "name=x"], process_state()
+    models = [entente.train(overrides)]
+    with ThreadPoolExecutor(1) as pool:
+        models.append(pool.submit(entente.train, overrides).result())
+    for mistake in (["modle=birnn"], "seed=2", ["trainer.devices=2"], ["seed=1,2"], ["-m"], ["data.train=x"]):
+        with pytest.raises(entente.InputError):
+            entente.train(mistake)
+    assert process_state() == before
+    assert sorted(path.name for path in tmp_path.glob("x*")) == ["x", "x-2"]
+    expected = entente.load(run, device="cpu")
+    for model in models:
+        assert model.metrics == expected.metrics == json.loads((run / "metrics.json").read_text())
+        assert model.translate(SOURCE) == expected.translate(SOURCE)
+    assert entente.load(run / "checkpoints/best.ckpt").metrics == {}
 
 
 def test_the_package_is_imported_in_the_folder_that_holds_the_clone(tmp_path: Path) -> None:

@@ -142,7 +142,8 @@ def load(checkpoint: str) -> TrainedRun:
 
 def with_weights(settings: RunSettings, vocabulary: Vocabulary, weights: Mapping[str, Tensor]) -> Seq2Seq:
     """Returns a model in evaluation mode with these weights, and of their dtype, which is float64 after training in 64-true."""
-    model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
+    with torch.random.fork_rng(devices=[]):  # building a model draws from the caller's generator
+        model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
     model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     return model.eval()
 

@@ -60,8 +60,8 @@ class Display(logging.Handler):
             self.live.start(refresh=True)
 
     def log_when_silent(self) -> None:
-        """Logs the innermost task after each SILENCE. Runs as long as the process, in a thread of its own."""
-        while True:
+        """Logs the innermost task after each SILENCE. Runs as long as the log, in a thread of its own."""
+        while self in log.handlers:
             time.sleep(1)
             if self.live or not self.tasks:  # nothing is silent
                 self._printed = time.monotonic()

@@ -37,6 +37,14 @@ def read_yaml(path: Path) -> Any:
         raise InputError(f"{where}: not valid YAML ({getattr(error, 'problem', None) or reason(error)})") from None
 
 
+def read_json(path: Path) -> Any:
+    """Returns the content of a JSON file. Raises InputError if it cannot be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({reason(error)}); restore it, or remove it") from error
+
+
 @contextmanager
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Opens a new file next to `path`, and renames it to `path` once it is complete and on the disk."""

@@ -7,7 +7,8 @@ again, page by page, at the next allocation. On a CPU, this takes a third of a t
 import ctypes
 import logging
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -50,3 +51,19 @@ def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
     warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
     # All processes have the scores of the whole split, so there is nothing to average.
     warnings.filterwarnings("ignore", message="It is recommended to use .*sync_dist=True")
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    """Restores what `prepare_process` and the libraries change: loggers, warning filters and torch's number of threads."""
+    threads = torch.get_num_threads()
+    loggers = [logger for logger in logging.Logger.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    states = [(logger, logger.level, logger.propagate, [*logger.handlers]) for logger in loggers]
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        for logger, level, propagate, handlers in states:
+            logger.setLevel(level)
+            logger.propagate, logger.handlers = propagate, handlers

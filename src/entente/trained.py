@@ -3,20 +3,27 @@
 Shapes: L layers, H heads, S source pieces and T target pieces (both with the end symbol </s>), V pieces in the vocabulary.
 """
 
+import io
 import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from entente import checkpoint
-from entente.attention.record import NAME_OF_KIND, has_attention, read_sentence, record_batch
+from entente.attention.draw import draw, draw_pair
+from entente.attention.record import KIND_NAMES, NAME_OF_KIND, AttentionMap, has_attention, read_sentence, record, sides_of
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import translation_search, with_changes
 from entente.decoding.translate import translate
 from entente.errors import InputError
+from entente.files import read_json
 from entente.models.seq2seq import evaluating
 
 Text = TypeVar("Text", str, list[str])
@@ -39,11 +46,48 @@ class Attention(NamedTuple):
     source: list[str]  # S pieces
     target: list[str]  # T pieces
     read: list[str]  # T pieces: <s>, then `target` without its </s>
+    as_decoded: bool = True  # see AttentionMap
+
+    def __repr__(self) -> str:
+        kinds = (f"{kind} {tuple(weights.shape)}" for kind, weights in self.weights.items())
+        return f"Attention({self._title()}: {', '.join(kinds)})"
+
+    def _title(self) -> str:
+        """Returns the source and the target as text."""
+        return " \u2192 ".join("".join(pieces[:-1]).replace("\u2581", " ").strip() for pieces in (self.source, self.target))
+
+    def plot(self, kind: str | None = None, layer: int | None = None, head: int | None = None) -> Figure:
+        """Draws one kind of attention, by default attention to the source: every layer and head, or one panel if `layer` or
+        `head`, counted from 1, is given. layer=None then means the last layer, and head=None the mean of its heads."""
+        kind = kind or [*self.weights][-1]  # the last is "cross" or "alignment", unless the model has neither
+        if kind not in self.weights:
+            raise InputError(f"kind={kind}: choose one of {', '.join(self.weights)}")
+        weights = self.weights[kind]
+        for name, number, last in (("layer", layer, weights.size(0)), ("head", head, weights.size(1))):
+            if number is not None and number not in range(1, last + 1):
+                raise InputError(f"{name}={number}: choose from 1 to {last}")
+        labels = {"source": self.source, "produced": self.target, "read": self.read}
+        rows, columns = (labels[side] for side in sides_of(KIND_NAMES[kind]))
+        map = AttentionMap(KIND_NAMES[kind], weights, rows, columns, as_decoded=self.as_decoded or kind == "encoder")
+        if layer or head or weights.shape[:2].numel() == 1:
+            figure = draw_pair({kind: map}, self._title(), layer - 1 if layer else -1, head - 1 if head else None)
+        else:
+            figure = draw(map, self._title())
+        figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]  # Jupyter shows the result of this method
+        return figure
 
 
+def _png(figure: Figure) -> bytes:
+    figure.savefig(file := io.BytesIO(), format="png")
+    return file.getvalue()
+
+
+@dataclass(frozen=True, repr=False)
 class TrainedModel(checkpoint.TrainedRun):
     """A checkpoint's `model`, `vocabulary` and `settings`, with methods that translate, score and return attention. Threads may
-    share it, and take turns."""
+    share it, and take turns. metrics: the scores of each split, as in the run's metrics.json; {} for a lone checkpoint."""
+
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return self.summary()
@@ -58,12 +102,14 @@ class TrainedModel(checkpoint.TrainedRun):
         default of `entente translate`."""
         if isinstance(sentences, str):
             return self.translate([sentences], beam, length_penalty)[0]
-        for sentence in sentences:
+        texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]
+        for sentence in texts:
+            _require_text(sentence)
             self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
         search = with_changes(translation_search(self.settings.search), changes)
         with BUSY:
-            results = translate(self.model, self.vocabulary, sentences, search)
+            results = translate(self.model, self.vocabulary, texts, search)
         return [self.vocabulary.text(n_best[0].tokens) for n_best in results]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
@@ -72,10 +118,11 @@ class TrainedModel(checkpoint.TrainedRun):
             raise InputError("this model has no attention: it was trained with score=none")
         with BUSY:
             src, tgt = self._ids(source, target)
-            [maps] = record_batch(self.model, self.vocabulary, [src], [tgt])
+            maps = record(self.model, self.vocabulary, src, tgt)
         weights = {NAME_OF_KIND[map.kind]: map.weights for map in maps}
         pieces = self.vocabulary.tgt.pieces
-        return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]))
+        as_decoded = all(map.as_decoded for map in maps)
+        return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]), as_decoded)
 
     @torch.inference_mode()
     def score(self, source: str, target: str) -> Score:
@@ -91,9 +138,17 @@ class TrainedModel(checkpoint.TrainedRun):
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
         """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""
+        _require_text(source)
+        if target is not None:
+            _require_text(target)
         if not clean(source):
             raise InputError("the source sentence is empty")
         return read_sentence(self.model, self.vocabulary, source, target, with_changes(self.settings.search, GREEDY))
+
+
+def _require_text(sentence: object) -> None:
+    if not isinstance(sentence, str):
+        raise InputError(f"{str(sentence)[:30]}: not a sentence; give text, or a list of texts to translate")
 
 
 def _unpickle(weights: dict[str, Tensor], content: dict[str, Any]) -> TrainedModel:
@@ -104,6 +159,6 @@ def _unpickle(weights: dict[str, Tensor], content: dict[str, Any]) -> TrainedMod
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:
     """Loads the best checkpoint in a run's directory, or a checkpoint file. device: None means CUDA if available, else the CPU.
     Raises InputError if the file is missing, damaged or not written by Entente."""
-    loaded = checkpoint.load(str(run))
+    loaded, metrics = checkpoint.load(str(run)), Path(run).expanduser() / "metrics.json"
     loaded.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return TrainedModel(**vars(loaded))
+    return TrainedModel(**vars(loaded), metrics=read_json(metrics) if metrics.is_file() else {})

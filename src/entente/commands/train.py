@@ -6,26 +6,32 @@ translations and scores.
   entente train data=files data.train=pairs.tsv data.valid=valid.tsv
 """
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from entente.ablation import variants
 from entente.ablation.effect import check_effect
-from entente.cli import Composition, key_of
+from entente.cli import Composition, check, compose_checked, key_of
 from entente.distributed import share
 from entente.errors import InputError
 from entente.files import read_yaml
+from entente.process import unchanged
 from entente.settings import RunSettings
-from entente.training.train import train
+from entente.trained import TrainedModel, load
+from entente.training.train import train as train_run
 from entente.training.trainer import launched
 from entente.validation import validate
 
 # Settings of `trainer` that, like output_dir, may be changed with resume=DIRECTORY, for example on another machine.
 OF_THE_MACHINE = ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")
+LOCK = threading.Lock()  # the random state, the signal handlers and Hydra's state belong to the process
 
 
-def main(settings: RunSettings, composition: Composition) -> None:
-    """Trains a run. Before an ablation is trained, checks that it computes something other than the baseline."""
+def main(settings: RunSettings, composition: Composition) -> Path:
+    """Trains a run and returns its directory. Before an ablation is trained, checks that it computes something other than the
+    baseline."""
     baseline = None
     if settings.resume not in (None, "auto"):
         settings = resumed_settings(settings, composition)
@@ -34,7 +40,21 @@ def main(settings: RunSettings, composition: Composition) -> None:
     with launched(settings.trainer):
         if baseline:
             share(lambda: check_effect(baseline, settings))
-        train(settings)
+        return train_run(settings)
+
+
+def train(overrides: Sequence[str] = ()) -> TrainedModel:
+    """Trains a run as `entente train` does, with overrides such as ["model=birnn", "seed=2"], and returns its best model.
+    Leaves signal handlers, loggers, warning filters, the number of threads and the random state unchanged; threads take turns.
+    Raises InputError if the settings are invalid, Diverged if the loss diverges, and Interrupted if a signal stops the run."""
+    if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
+        raise InputError(f'{overrides!r}: give a list of settings, each as "KEY=VALUE"')
+    with LOCK, unchanged():
+        composition, problems = compose_checked("train", overrides, None)
+        settings: RunSettings = check("train", composition.values, problems)
+        if (settings.trainer.devices, settings.trainer.num_nodes) != (1, 1):
+            raise InputError("trainer.devices, trainer.num_nodes: set both to 1, or train with the command `entente train`")
+        return load(main(settings, composition))
 
 
 def resumed_settings(settings: RunSettings, composition: Composition) -> RunSettings:
