@@ -159,6 +159,14 @@ class CompareSettings(Section):
     trust_data: bool = setting(False, "for two runs, allow reading the first one's training text to count its words")
 
 
+class RunsSettings(Section):
+    output_dir: OutputDir = "outputs"
+
+
+class AblationsSettings(Section):
+    model: Literal["transformer", "birnn"] | None = setting(None, "list only the ablations that change this model; null: all")
+
+
 class InspectSettings(Section):
     data: DataSettings = GrammarSettings()
     output: File | None = setting(None, "folder for full lists: misalignment.tsv, duplicates.tsv, leaks.tsv, odd.tsv")
