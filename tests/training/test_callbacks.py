@@ -39,7 +39,7 @@ from entente.settings import (
     TrainerSettings,
     ViewsSettings,
 )
-from entente.training import views
+from entente.training import progress, views
 from entente.training.checkpoints import Checkpoints
 from entente.training.progress import TrainingProgress
 from entente.training.translator import Translator
@@ -66,7 +66,7 @@ def translator(vocabulary: Vocabulary, name: str = "transformer", max_steps: int
         name="a",
         model=small_settings(name),
         optim=OptimSettings(warmup=2),
-        search=SearchSettings(length_factor=0.2, length_offset=6, **search),
+        search=SearchSettings(**{"length_factor": 0.2, "length_offset": 6, **search}),
         trainer=TrainerSettings(max_steps=max_steps, log_every=1),
     )
     return Translator(build(settings.model, sizes_of(vocabulary, seed=1)), vocabulary, settings, {})
@@ -138,6 +138,10 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
     assert set(captions) == {
         f"Le chat dort.  →  {vocabulary.tgt.decode(best.tokens)}" + ("" if best.ended else " (stopped at its length limit)")
     }
+    assert len(list(attention_figures(translator(vocabulary, length_offset=40), [("chat", "Le chat dort.")]))) == 3
+    n = len(source) + views.MORE_PIECES
+    assert captions[-1].endswith(f" (stopped at its length limit) (only the first {n} pieces are drawn)")
+    assert [(len(rows), rows[-1]) for _, rows, _ in labels[3:]] == [(len(source), "</s>"), (n + 1, "…"), (n + 1, "…")]
 
 
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -185,6 +189,7 @@ def log_to_caplog(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixt
     """Makes our logger propagate to the root logger, which caplog reads. Another test may have disabled propagation."""
     monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
     monkeypatch.setattr(console, "SILENCE", 1e9)
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
     caplog.set_level(logging.INFO, "entente")
 
 
@@ -192,11 +197,21 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "entente" and "step" in record.getMessage()]
 
 
-def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("interval", "steps"), [(0.0, [4, 8, 12, 13]), (99.0, [4, 13])])
+def test_progress_without_a_terminal(
+    interval: float,
+    steps: list[int],
+    vocabulary: Vocabulary,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", interval)
     trainer = fit(translator(vocabulary, max_steps=13), tmp_path, TrainingProgress())
-    pattern = r"step (\d+)/13  loss [\d.]+  [\d,]+ tokens/s  BLEU .*?  \d:\d\d, \d:\d\d left"
+    pattern = r"step (\d+)/13  loss [\d.]+  [\d,]+ tokens/s  BLEU .*?  \d:\d\d(, \d:\d\d left|$)"
     matches = [re.fullmatch(pattern, line) for line in lines(caplog)]
-    assert [m and int(m[1]) for m in matches] == [4, 8, 12, 13], lines(caplog)  # after each validation, and at the end
+    assert [m and int(m[1]) for m in matches] == steps, lines(caplog)  # after a validation, and at the end
+    assert ["left" in line for line in lines(caplog)] == [True] * (len(steps) - 1) + [False]
     assert f"BLEU {trainer.lightning_module.bleu:.1f}" in lines(caplog)[-1]
     assert display.tasks == []
 

@@ -1,5 +1,6 @@
 """Tests that a run stopped at any point and resumed ends with the same bits as an uninterrupted run."""
 
+import csv
 import json
 import os
 import random
@@ -178,6 +179,10 @@ def test_tensorboard_shows_every_point_once(
     validations = [tag for tag in tags if tag.startswith(("valid/", "translations/", "weights/valid 1/"))]
     assert {"valid/bleu", "weights/valid 1/alignment"} <= {*validations}
     assert all(steps_of[tag] == [5, 10, 15, STEPS] for tag in validations)
+    rows = [*csv.DictReader((tmp_path / "killed/metrics.csv").read_text().splitlines())]
+    assert [int(row["step"]) for row in rows] == steps_of["train/loss"]
+    for tag in ("train/loss", "valid/bleu"):
+        assert [pytest.approx(float(row[tag]), rel=1e-6) for row in rows if row[tag]] == [value for _, value in tags[tag]]
     diagnoses = [tag for tag in tags if tag.startswith("why/")]
     assert diagnoses and all(steps_of[tag] == list(range(1, STEPS + 1)) for tag in diagnoses)
 

@@ -8,6 +8,7 @@ from typing import Any
 import lightning as L
 
 from entente import distributed
+from entente.console import Task
 from entente.errors import Interrupted
 from entente.settings import CheckpointSettings
 from entente.training.trainer import count_whole_steps
@@ -87,7 +88,8 @@ class Checkpoints(L.Callback):
         for logger in trainer.loggers:
             logger.save()  # flushes TensorBoard's events
         self._saved = trainer.global_step
-        trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
+        with Task("saving a checkpoint"):
+            trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
         if distributed.rank():
             return
         files, keep = steps(self.folder), max(self.settings.keep, self.settings.average)

@@ -9,14 +9,16 @@ import lightning as L
 from entente.console import Task, clock
 
 log = logging.getLogger("entente")
+INTERVAL = 10.0  # least number of seconds from one logged line to the next, except the last
 
 
 class TrainingProgress(L.Callback):
     """Shows one line with the optimiser step, loss, target tokens per second, BLEU, and the time elapsed and left (see
-    `entente.console`). Logs this line after each validation and at the end."""
+    `entente.console`). Logs this line after a validation, unless that was less than INTERVAL ago, and at the end."""
 
     def __init__(self) -> None:
         self._training, self._validation = Task(self._line), Task("validating")
+        self._due = 0.0  # time of the next line
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._trainer, self._started = trainer, time.monotonic()
@@ -28,7 +30,8 @@ class TrainingProgress(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._validation.__exit__()
-        self._log(trainer)
+        if time.monotonic() >= self._due:
+            self._log(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._training.__exit__()
@@ -40,7 +43,7 @@ class TrainingProgress(L.Callback):
         self._training.__exit__()
 
     def _log(self, trainer: L.Trainer) -> None:
-        self._logged = trainer.global_step
+        self._logged, self._due = trainer.global_step, time.monotonic() + INTERVAL
         log.info(self._line())
 
     def _line(self) -> str:
@@ -53,6 +56,6 @@ class TrainingProgress(L.Callback):
             f"loss {translator.last_loss:.2f}" if translator.last_loss is not None else "",
             f"{translator.tokens_per_second:,.0f} tokens/s" if translator.tokens_per_second else "",
             f"BLEU {bleu:.1f}{f' (best {best:.1f})' * (best > bleu)}" if bleu is not None else "",
-            clock(elapsed) + (f", {clock(elapsed / done * (total - step))} left" if done else ""),
+            clock(elapsed) + (f", {clock(elapsed / done * (total - step))} left" if 0 < done and step < total else ""),
         ]
         return "  ".join(filter(None, parts))

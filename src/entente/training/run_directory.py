@@ -6,6 +6,8 @@ Everything random in training is a function of the seed and the position of a ba
 time and resumed gives the same results, bit for bit, as an uninterrupted run.
 """
 
+import csv
+import io
 import logging
 import math
 import os
@@ -14,13 +16,14 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import yaml
 from filelock import FileLock, Timeout
+from lightning.pytorch.loggers import Logger
 
 from entente import checkpoint, distributed
 from entente.console import stop_signals
@@ -167,7 +170,8 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
             if not distributed.rank():
                 stack.enter_context(FileLock(run.path / ".lock", timeout=0))
                 stack.enter_context(log_file(run.path / "train.log"))
-                trainer.logger = views.Board(run.path, name="", version="", default_hp_metric=False, purge_step=step + 1)
+                board = views.Board(run.path, name="", version="", default_hp_metric=False, purge_step=step + 1)
+                trainer.loggers = [board, Table(run.path / "metrics.csv", step)]
                 views.log_settings(trainer, settings.stored())
             yield run
         except Timeout:
@@ -176,6 +180,32 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
             raise Interrupted(f"{stop}; {advice}") from None
         except OSError as error:
             raise InputError(f"{run.path}: {reason(error)}; {advice}") from error
+
+
+class Table(Logger):
+    """Writes a CSV file with a row per step and a column per metric. Lightning's CSVLogger would delete the rows of a run that
+    resumes, and its file is not written atomically. step: the last step whose row is read back."""
+
+    name = version = ""
+
+    def __init__(self, path: Path, step: int) -> None:
+        super().__init__()
+        self.path = path
+        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines() if path.exists() else [])
+        self.rows: dict[int, dict[str, Any]] = {n: row for row in rows if (n := int(row["step"])) <= step}
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.rows.setdefault(step or 0, {"step": step}).update(metrics)
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """Does nothing, since config.yaml has the settings."""
+
+    def save(self) -> None:
+        columns = dict.fromkeys(chain.from_iterable(self.rows.values()))
+        writer = csv.DictWriter(text := io.StringIO(), columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows.values())
+        write_text(self.path, text.getvalue())
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 outputs/NAME/config.yaml            the complete configuration
              train.log              log lines, with their times
              events.out.tfevents.*  for TensorBoard
+             metrics.csv            losses and validation scores, a row per step
              checkpoints/           best.ckpt, with the best validation (see Evaluation.quality); step-N.ckpt, to resume from
              translations/          one file per split: source, reference, translation
              training.json          steps, seconds, parameters, speed, commit

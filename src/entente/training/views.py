@@ -8,6 +8,7 @@ filter finds them.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -16,13 +17,15 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from entente import escape
 from entente.attention.diagnose import diagnose, gradient_norms
 from entente.attention.draw import draw, draw_heads
 from entente.attention.numbers import measure, pairs_of
-from entente.attention.record import NAME_OF_KIND, TO_SOURCE, has_attention, record
+from entente.attention.record import ENCODER, NAME_OF_KIND, TO_SOURCE, has_attention, record
+from entente.console import Task
 from entente.data.batches import to_device
 from entente.data.files import clean
 from entente.data.module import TranslationData
@@ -30,14 +33,15 @@ from entente.decoding.translate import translate
 from entente.evaluation import Evaluation, scores_table
 from entente.settings import ViewsSettings
 from entente.training.translator import Translator
-from entente.validation import flat
 
 TEST_BLEU = "when finished/test bleu"  # BLEU on the first test split
+FINAL = ".final"  # suffix of the event file with the final scores
 # Two sentences with interesting attention: a two-word negation in a comparative, and an elided article.
 FIXED_SENTENCES = {
     "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
     "en": ("He is not as tall as his father.", "Jane visits Africa in September."),
 }
+MORE_PIECES = 8  # by how many pieces a map is longer than its source; a failed model repeats itself up to the length limit
 # The charts of Custom Scalars. Every run writes the same charts, and TensorBoard merges them.
 LAYOUT = {
     "All runs": {
@@ -56,25 +60,27 @@ class Board(TensorBoardLogger):
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
-    """Writes the layout of TensorBoard's Custom Scalars, and all settings to its HParams table, whose metric is test BLEU.
-    Called before training, so that unfinished runs also have a row in the table."""
+    """Writes the layout of TensorBoard's Custom Scalars, and a row of its HParams table, whose metric is test BLEU. Called
+    before training, so that unfinished runs also have a row. With more settings, the metric would not fit on the screen."""
     board = _board(trainer).experiment
     board.add_custom_scalars(LAYOUT)
-    settings = {key: value for key, value in flat(config) if not isinstance(value, Mapping)}
-    plain = {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings.items()}
-    for summary in hparams(plain, {TEST_BLEU: 0.0})[:2]:  # 0.0 is a placeholder; the table shows the scalar with this tag
+    # The seed is text, since TensorBoard would show the number 1 as 1.0000.
+    settings = {"variant": config["variant"], "model": config["model"]["name"], "seed": str(config["seed"])}
+    for summary in hparams(settings, {TEST_BLEU: 0.0})[:2]:  # 0.0 is a placeholder; the table shows the scalar with this tag
         board.file_writer.add_summary(summary)
 
 
 def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
-    """Writes the final scores to TensorBoard at the step after the last, so that a repeated evaluation replaces only these."""
+    """Writes the final scores to TensorBoard, in an event file of their own, so that a repeated evaluation replaces them."""
     board = _board(trainer)
-    step = trainer.global_step + 1
-    head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
-    board.experiment.add_text("scores/when finished", escape.table(head, rows, left=1), step)
-    if first := next((split for split in metrics if split != "valid"), None):
-        board.log_metrics({TEST_BLEU: metrics[first]["bleu"]}, step)
     board.finalize("success")
+    for path in Path(board.log_dir).glob(f"events.*{FINAL}"):
+        path.unlink()
+    head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
+    with SummaryWriter(board.log_dir, filename_suffix=FINAL) as writer:
+        writer.add_text("scores/when finished", escape.table(head, rows, left=1), trainer.global_step)
+        if first := next((split for split in metrics if split != "valid"), None):
+            writer.add_scalar(TEST_BLEU, metrics[first]["bleu"], trainer.global_step)
 
 
 def _board(trainer: L.Trainer) -> Board:
@@ -113,10 +119,12 @@ class TensorBoardViews(L.Callback):
         draw_every = max(1, math.ceil(self.settings.attention_every / validate_every))  # in validations
         if self.settings.attention and (trainer.should_stop or (step // validate_every) % draw_every == 1 % draw_every):
             sentences = [*((text, text) for text in self.sentences), ("valid 1", valid.sources[0])]
-            for tag, figure in attention_figures(pl_module, sentences):
-                board.experiment.add_figure(tag, figure, step)
+            with Task("drawing attention maps"):
+                for tag, figure in attention_figures(pl_module, sentences):
+                    board.experiment.add_figure(tag, figure, step)
         if self.settings.heads:
-            log_heads(board, pl_module, trainer.datamodule, self.settings.heads, step)  # type: ignore[attr-defined]
+            with Task("measuring the heads"):
+                log_heads(board, pl_module, trainer.datamodule, self.settings.heads, step)  # type: ignore[attr-defined]
         if self.settings.translations:
             board.experiment.add_text("translations/valid", sample_translations(valid, self.settings.translations), step)
 
@@ -129,10 +137,16 @@ def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str
     translations = translate(translator.model, vocabulary, [text for _, text in sentences], translator.settings.search)
     for (title, text), [hypothesis, *_] in zip(sentences, translations, strict=True):
         caption = f"{clean(text)}  \u2192  {vocabulary.text(hypothesis.tokens)}"
+        [src] = vocabulary.encode_src([clean(text)])
+        n = len(src) + MORE_PIECES
+        is_cut, tokens = len(hypothesis.tokens) > n, hypothesis.tokens[:n]
         if not hypothesis.ended:
             caption += " (stopped at its length limit)"
-        [src] = vocabulary.encode_src([clean(text)])
-        for map in record(translator.model, vocabulary, src, hypothesis.tokens):
+        if is_cut:
+            caption += f" (only the first {n} pieces are drawn)"
+        for map in record(translator.model, vocabulary, src, tokens):
+            if is_cut and map.kind != ENCODER:
+                map = map._replace(rows=[*map.rows[:-1], "\u2026"])  # this row produces another piece, not </s>
             yield f"weights/{title}/{map.kind}", draw(map, caption)
 
 
