@@ -1,4 +1,4 @@
-"""List the ablations, each with the models that it changes and the claim that it tests.
+"""List the ablations with their models and claims. A claim is what a variant is trained to test.
 
 entente ablations model=birnn
 entente ablations model=transformer

@@ -1,4 +1,4 @@
-"""List the runs under a folder, grouped by data and test set, with the best BLEU first.
+"""List the runs of a folder by data and test set, the best first. Damaged ones are named at the end.
 
 entente runs output_dir=outputs
 entente runs output_dir=outputs/quick

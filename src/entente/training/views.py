@@ -62,17 +62,17 @@ class Board(TensorBoardLogger):
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
     """Writes the layout of TensorBoard's Custom Scalars, and a row of its HParams table, whose metric is test BLEU. Called
     before training, so that unfinished runs also have a row. With more settings, the metric would not fit on the screen."""
-    board = _board(trainer).experiment
-    board.add_custom_scalars(LAYOUT)
+    board: Any = trainer.logger
+    board.experiment.add_custom_scalars(LAYOUT)
     # The seed is text, since TensorBoard would show the number 1 as 1.0000.
     settings = {"variant": config["variant"], "model": config["model"]["name"], "seed": str(config["seed"])}
     for summary in hparams(settings, {TEST_BLEU: 0.0})[:2]:  # 0.0 is a placeholder; the table shows the scalar with this tag
-        board.file_writer.add_summary(summary)
+        board.experiment.file_writer.add_summary(summary)
 
 
 def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
     """Writes the final scores to TensorBoard, in an event file of their own, so that a repeated evaluation replaces them."""
-    board = _board(trainer)
+    board: Any = trainer.logger
     board.finalize("success")
     for path in Path(board.log_dir).glob(f"events.*{FINAL}"):
         path.unlink()
@@ -81,12 +81,6 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
         writer.add_text("scores/when finished", escape.table(head, rows, left=1), trainer.global_step)
         if first := next((split for split in metrics if split != "valid"), None):
             writer.add_scalar(TEST_BLEU, metrics[first]["bleu"], trainer.global_step)
-
-
-def _board(trainer: L.Trainer) -> Board:
-    board = trainer.logger
-    assert isinstance(board, Board)
-    return board
 
 
 class TensorBoardViews(L.Callback):
