@@ -215,7 +215,7 @@ def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], t
     places = {tag: points for tag, points in curves.items() if tag.count("/") == 2}
     aspects = {tag.split("/")[1] for tag in places}
     sublayer_aspects = {"update_ratio", "update_cosine", "position_cosine"} if model == "transformer" else set()
-    assert aspects == {"gradient_norm", "attention_entropy", "score_variance"} | sublayer_aspects
+    assert aspects == {"gradient_norm", "attention_entropy", "score_variance", "source_effect"} | sublayer_aspects
     for aspect in aspects:
         lines = [[value for _, value in points] for tag, points in places.items() if tag.split("/")[1] == aspect]
         for word, end in (("smallest", min), ("largest", max)):
@@ -294,6 +294,7 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert not any(folder.glob("events.out.*"))  # otherwise TensorBoard would show the suite itself as a run called "."
 
     # When the suite runs again with fewer variants, it trains only the runs that may end differently.
+    assert "optim.decay_from=200 is not before the end of the run" in (folder / "baseline-seed1.log").read_text()
     finished = (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns
     (folder / "huge_rate-seed1" / "train.log").unlink()
     assert ablate("suite=[baseline,huge_rate,no_residual]", "name=rows").code == 0

@@ -14,7 +14,7 @@ import yaml
 from test_comparison import write_run
 
 from bad_inputs import run as command
-from entente.ablation.analysis import analyse, by_frequency, most_different, training_words
+from entente.ablation.analysis import analyse, by_frequency, contrasts, training_words
 from entente.ablation.comparison import compare
 from entente.ablation.report import page, show
 from entente.ablation.runs import read_runs
@@ -138,12 +138,16 @@ def test_words_by_frequency_by_hand() -> None:
     ]
 
 
-def test_the_sentences_that_differ_most_come_first() -> None:
+def test_sentences_show_every_kind_of_error_and_the_largest_difference_first() -> None:
     references = ["one two three", "four five six", "seven eight nine"]
     base, other = ["one two three", "four", "seven"], ["one two", "four five six", "seven"]
-    result = most_different(["a", "b", "c"], references, [base, other])
+    result = contrasts(["a", "b", "c"], references, [base, other])
     assert [row["source"] for row in result] == ["b", "a"]  # the two translations of c are equal, so c is left out
     assert result[0]["translations"] == ["four", "four five six"] and result[0]["chrf"][1] == pytest.approx(100)
+    references = [f"the cat sees dog {i}" for i in range(70)]
+    failed = [*[""] * 60, *(f"the the the {i}" for i in range(10))]
+    texts = Counter(row["translations"][1] for row in contrasts(references, references, [references, failed]))
+    assert texts[""] == 2 and len(texts) == 11  # the lowest chrF is that of the 60 empty ones
 
 
 def files_of(folder: Path, lines: Mapping[str, str]) -> dict[str, Any]:
@@ -189,5 +193,5 @@ def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -
     assert "times in training" in done.out and "model.residual" in done.out
     assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.html", "comparison.md"]
     html = (folder / "comparison.html").read_text()
-    assert all(text in html for text in ("What differs", "The 20 sentences that differ most", "times in training"))
+    assert all(text in html for text in ("What differs", "20 sentences whose translations differ", "times in training"))
     assert {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()} == contents

@@ -115,8 +115,8 @@ def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None]) -> Suite:
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
-    """Returns a suite with a baseline and five variants. One is as good as the baseline, one is worse, one is stuck on the
-    plateau, one diverged before it wrote any files, and one has a run (seed 2) that has not finished."""
+    """Returns a suite with a baseline and five variants. One shows no difference, one is worse, one translates
+    nothing, one diverged before it wrote any files, and one has a run (seed 2) that has not finished."""
     damage = {"baseline": (0.1, 0.12), "twin": (0.11, 0.115), "damaged": (0.5, 0.6), "empty": (1, 1), "gone": None}
     runs: dict[str, dict[str, Any] | None] = {}
     for variant, shares in damage.items():
@@ -196,7 +196,7 @@ def test_too_few_samples_for_the_number_of_variants_are_reported(tmp_path: Path)
     runs = {f"{name}-seed1": {"damage": 0.9 if name != "baseline" else 0.0} for name in ("baseline", *"abcdefg")}
     suite = write_suite(tmp_path / "suite", runs)
     few, enough = (compare(suite, samples) for samples in (278, 280))  # 2 x 7 / 280 = 0.05
-    for compared, verdict in ((few, "as good"), (enough, "worse")):
+    for compared, verdict in ((few, "no difference shown"), (enough, "worse")):
         assert [row["verdict"] for row in compared.rows[1:]] == [verdict] * 7
         assert ("too few" in " ".join(notes(compared))) == (compared is few)
 
@@ -225,9 +225,9 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
 def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison, suite: Suite) -> None:
     assert {row["variant"]: (row["verdict"], row["finished"], row["runs"]) for row in comparison.rows} == {
         "baseline": ("baseline", 2, 2),
-        "twin": ("as good", 2, 2),
+        "twin": ("no difference shown", 2, 2),
         "damaged": ("worse", 2, 2),
-        "empty": ("never left the plateau", 2, 2),
+        "empty": ("failed", 2, 2),
         "gone": ("diverged", 0, 2),
         "half": ("not finished", 1, 2),
     }
@@ -244,13 +244,14 @@ def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison, suite: 
 VERDICTS: list[tuple[str, dict[str, Any] | None, str]] = [
     ("better", {"damage": 0.0}, "better"),
     ("worse", {"damage": 0.7}, "worse"),
-    ("as good", {"damage": 0.31}, "as good"),
-    ("identical", {"damage": 0.3}, "as good"),
+    ("nearly equal", {"damage": 0.31}, "no difference shown"),
+    ("identical", {"damage": 0.3}, "no difference shown"),
     ("NaN", {"nll": math.nan}, "diverged"),
     ("worse than guessing", {"nll": math.log(4000) + 1.01}, "diverged"),
     ("not so bad", {"nll": math.log(4000) + 0.99, "unigram": 99.0}, "better"),
-    ("stuck", {"nll": 0.9 * UNIGRAM}, "never left the plateau"),
-    ("not stuck", {"nll": 0.89 * UNIGRAM, "damage": 0.7}, "worse"),
+    ("empty, with a low NLL", {"damage": 1}, "failed"),
+    ("empty, on the plateau", {"damage": 1, "nll": UNIGRAM}, "failed"),
+    ("on the plateau", {"nll": UNIGRAM, "damage": 0.7}, "worse"),
     ("unfinished", None, "not finished"),
 ]
 
@@ -270,11 +271,10 @@ def test_verdict(verdicts: dict[str, Row], name: str, verdict: str) -> None:
 
 
 def test_a_difference_counts_only_where_every_seed_shows_it_and_none_failed(tmp_path: Path) -> None:
-    damage = {"baseline": (0.3, 0.3), "torn": (0.9, 0.0), "worse": (0.9, 0.8), "stuck": (0.31, 1)}
+    damage = {"baseline": (0.3, 0.3), "torn": (0.9, 0.0), "worse": (0.9, 0.8), "empty": (0.31, 1)}
     runs = {f"{name}-seed{seed}": {"damage": shares[seed - 1]} for name, shares in damage.items() for seed in (1, 2)}
-    runs["stuck-seed2"]["nll"] = UNIGRAM
     compared = compare(write_suite(tmp_path / "suite", runs), SAMPLES)
-    assert [row["verdict"] for row in compared.rows] == ["baseline", "as good", "worse", "never left the plateau"]
+    assert [row["verdict"] for row in compared.rows] == ["baseline", "no difference shown", "worse", "failed"]
 
 
 def test_without_a_finished_baseline_nothing_is_compared_and_there_is_a_page(tmp_path: Path) -> None:
@@ -286,6 +286,18 @@ def test_without_a_finished_baseline_nothing_is_compared_and_there_is_a_page(tmp
         compared = compare(suite, SAMPLES)
         assert [row["verdict"] for row in compared.rows] == ["not finished", expected]
         assert all("other" in text for text in (page(compared, suite), markdown(compared, suite), csv(compared)))
+
+
+def test_a_suite_without_a_test_set_is_compared_on_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 0.7}})
+    for path in suite.directory.glob("*/metrics.json"):
+        write_json(path, {"valid": json.loads(path.read_text())["valid"]})
+    suite = read_suite(suite.directory)
+    compared = compare(suite, SAMPLES)
+    assert compared.rows[1]["verdict"] == "worse" and compared.rows[1]["valid difference"] < -20
+    show(compared, suite)
+    for form in (page(compared, suite), markdown(compared, suite), capsys.readouterr().out):
+        assert "suite, on validation, since there is no test set" in form and "BLEU valid" in form
 
 
 def test_rows_stand_for_the_runs_that_were_published(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:
@@ -300,7 +312,7 @@ def test_rows_stand_for_the_runs_that_were_published(suite: Suite, comparison: C
     rows = read_suite(tmp_path)  # unfinished runs are not published
     assert rows.variants == ["baseline", "twin", "damaged", "empty", "half"] and all(run.row for run in rows.runs)
     compared = compare(rows, SAMPLES)
-    assert compared.rows[:4] == comparison.rows[:4] and "Learning curves" in page(compared, rows)
+    assert compared.rows[:4] == comparison.rows[:4] and "Sample translations" in page(compared, rows)
 
 
 HOSTILE_NAME = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` | \x1b[2J"
@@ -333,7 +345,8 @@ def test_the_page_in_a_browser(suite: Suite, comparison: Comparison, tmp_path: P
         browser.goto((tmp_path / "page.html").as_uri())
         text = " ".join(browser.locator("body").inner_text().split())
         assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
-        assert comparison.signature in text
+        assert comparison.signature in text and text.count("reference:") == 5 == text.count("empty: (empty)")
+        assert browser.locator("h1").inner_text() == "gone: diverged"
         names = browser.locator(".sort tbody td:first-child")
         for click, variant in enumerate(("baseline", "empty", "baseline")):  # by BLEU: the lowest, then the highest first
             if click:
@@ -353,7 +366,7 @@ def test_the_page_in_a_browser(suite: Suite, comparison: Comparison, tmp_path: P
         assert browser.locator("details:not([open])").count() == 0 < browser.locator("details").count()
         assert problems == []
     diagnosis = charts(html)[-1]
-    assert all(f">{text}</text>" in diagnosis for text in ("gradient norm", *PLACES))
+    assert all(f">{text}</text>" in diagnosis for text in ("gradient norm", "self-attention", "layer 2", "decoder", "baseline"))
 
 
 def test_the_command_takes_a_directory_and_so_does_the_script_that_publishes(

@@ -4,6 +4,7 @@ Words are the case-sensitive tokens of sacreBLEU's tokenizer 13a. A word of the 
 it too. If a sentence repeats the word, counts are clipped as in BLEU. In each pair of values, the baseline's comes first.
 """
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -22,7 +23,8 @@ from entente.validation import validate
 
 FREQUENCIES = (0, 1, 2, 3, 4, 5, 10, 100, 1000)  # lower bounds of the ranges of training frequency, as in compare-mt
 TOKENIZE = Tokenizer13a()
-MAX_ITEMS = 20  # words and sentences on the page
+MAX_ITEMS, SAMPLES = 20, 5  # words and sentences of two runs on the page; sentences of all variants
+MAX_REPEATS = 2  # sentences with the same translation
 Words = Counter[str]
 Lines = list[list[str]]  # of a table, the headings first; no lines if there is nothing to show
 
@@ -30,7 +32,7 @@ Lines = list[list[str]]  # of a table, the headings first; no lines if there is 
 def analyse(suite: Suite, split: str, trusted: bool) -> dict[str, Any]:
     """Compares two runs' translations of a split. trusted: whether the first run's training text may be read or fetched.
     Returns: `tables` by title; `problem`, why the training text could not be read, or an empty string; `only`, for each run,
-    the words that only this run has right; `sentences`, those that differ most in chrF; `names` of the runs; `split`."""
+    the words that only this run has right; `sentences`, some that differ (see `contrasts`); `names` of the runs; `split`."""
     columns = [run.translations(split) for run in suite.runs]
     sources, references, texts = columns[0]["source"], columns[0]["reference"], [each["translation"] for each in columns]
     words, *written = [[Counter(TOKENIZE(line).split()) for line in lines] for lines in (references, *texts)]
@@ -46,7 +48,7 @@ def analyse(suite: Suite, split: str, trusted: bool) -> dict[str, Any]:
         tables["By the frequency of a word in the training text"] = lines
     except (InputError, OSError) as error:
         problem = f"The table of words by their frequency in training is left out: {error}"
-    sentences = most_different(sources, references, texts)
+    sentences = contrasts(sources, references, texts)
     return dict(split=split, names=suite.variants, tables=tables, problem=problem, only=only, sentences=sentences)
 
 
@@ -78,14 +80,46 @@ def by_frequency(trained: Words, reference: Words, written: Sequence[Words], rig
     return table
 
 
-def most_different(sources: Sequence[str], references: Sequence[str], texts: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """Returns the sentences whose two translations differ most in chrF, the largest difference first."""
+def contrasts(sources: Sequence[str], references: Sequence[str], texts: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """Returns sentences whose two translations differ in chrF, the largest difference first. Half of them differ most and the
+    others are drawn at random. At most MAX_REPEATS have the same second translation, as those of a failed run often do."""
     metric, rows = CHRF(), []
     for source, reference, *pair in zip(sources, references, *texts, strict=True):
         scores = [metric.sentence_score(text, [reference]).score for text in pair]
         if scores[0] != scores[1]:
             rows.append({"source": source, "reference": reference, "translations": pair, "chrf": scores})
-    return sorted(rows, key=lambda row: -abs(row["chrf"][1] - row["chrf"][0]))[:MAX_ITEMS]
+
+    def difference(row: dict[str, Any]) -> float:
+        return -abs(float(row["chrf"][1] - row["chrf"][0]))
+
+    rows.sort(key=difference)
+    counts: Words = Counter()
+    for row in rows:
+        counts[row["translations"][1]] += 1
+        row["repeats"] = counts[row["translations"][1]]
+    rows = [row for row in rows if row["repeats"] <= MAX_REPEATS]
+    first, rest = rows[: MAX_ITEMS // 2], rows[MAX_ITEMS // 2 :]
+    return sorted(first + random.Random(1).sample(rest, min(len(rest), MAX_ITEMS // 2)), key=difference)
+
+
+def samples(suite: Suite, split: str) -> list[dict[str, Any]]:
+    """Returns SAMPLES sentences of a split, drawn at random, each with the translations of the first run of every variant."""
+    # Published rows may lack the file or the variant.
+    runs = {run.variant: run for run in reversed(suite.runs) if split in run.metrics and run.text_file(split).exists()}
+    columns = {variant: runs[variant].translations(split) for variant in suite.variants if variant in runs}
+    columns = {variant: column for variant, column in columns.items() if column["translation"]}
+    if not columns:
+        return []
+    first = next(iter(columns.values()))
+    rows = range(len(first["source"]))
+    return [
+        {
+            "source": first["source"][i],
+            "reference": first["reference"][i],
+            "translations": {variant: column["translation"][i] for variant, column in columns.items()},
+        }
+        for i in sorted(random.Random(1).sample(rows, min(len(rows), SAMPLES)))
+    ]
 
 
 def arrow(values: Iterable[float], form: str) -> str:

@@ -4,17 +4,16 @@ p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), which compare
 the same seed, or with the baseline's first run if there is none. The largest p over the seeds is used, so that every seed must
 show a difference. It is doubled, since sacreBLEU's test is one-tailed, and corrected for the number of variants (Holm 1979).
 
-Verdicts, of which a failure of any seed comes first:
-    diverged                   the loss was not finite, or NLL on test is more than 1 nat above that of a uniform guess
-    never left the plateau     NLL on test is at least 0.9 times that of a unigram model, which predicts pieces by frequency
-    not finished               no metrics: waiting, interrupted, refused, or crashed
-    worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
-    as good                    no difference shown, which does not prove equality
-    not compared               the variant and the baseline have no test split in common
+Verdicts, of which a failure of any seed comes first, on the first test split, or on validation if there is none:
+    diverged               the loss was not finite, or NLL is more than 1 nat above that of a uniform guess
+    failed                 the run translates nothing: BLEU is below 1 and chrF below 20 (entente.ablation.causes says why)
+    not finished           no metrics: waiting, interrupted, refused, or crashed
+    worse, better          every seed differs in this direction, and Holm's p < 0.05
+    no difference shown    which does not prove equality
+    not compared           the variant and the baseline have no split in common
 """
 
 import logging
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -25,22 +24,23 @@ from typing import Any
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
+from entente.ablation.causes import diverged
 from entente.ablation.runs import BASELINE, Run, Suite
 from entente.console import show_progress
 from entente.errors import InputError
 
 ALPHA = 0.05  # family-wise error rate of the verdicts "worse" and "better" on a split
-PLATEAU = 0.9  # a model is on the plateau if its NLL is at least this share of the unigram NLL
-AS_GOOD, WORSE, BETTER, NOT_COMPARED = "as good", "worse", "better", "not compared"
-STUCK, DIVERGED, UNFINISHED = "never left the plateau", "diverged", "not finished"
-HARMED = (WORSE, STUCK, DIVERGED, UNFINISHED)
+SAME, WORSE, BETTER, NOT_COMPARED = "no difference shown", "worse", "better", "not compared"
+FAILED, DIVERGED, UNFINISHED = "failed", "diverged", "not finished"
+HARMED = (WORSE, FAILED, DIVERGED, UNFINISHED)
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: all but valid. rows: one per variant, the baseline first. The keys of a row are the
-    columns of comparison.csv; a missing number is None. Each split has these columns, which begin with its name:
+    """The results of a suite. splits: all but valid, unless there is no other. rows: one per variant, the baseline first. The
+    keys of a row are the columns of comparison.csv; a missing number is None. Each split has these columns, which begin with
+    its name:
     bleu, chrf, nll    means over the finished seeds; bleu_sd and chrf_sd are the sample standard deviations
     difference         BLEU minus the baseline's, averaged over the seeds compared; lowest and highest are its range over them
     p, p_holm          the largest one-tailed p over these seeds; the same p, doubled and corrected
@@ -53,10 +53,20 @@ class Comparison:
     signature: str
     rows: list[Row]
 
+    @property
+    def first(self) -> str:
+        """The split that decides the verdicts."""
+        return self.splits[0] if self.splits else "test"
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, on validation, since there is no test set" if self.first == "valid" else self.name
+
 
 def compare(suite: Suite, samples: int) -> Comparison:
     """Returns the comparison of a suite. samples: number of bootstrap samples."""
-    splits = list(dict.fromkeys(split for run in suite.runs for split in run.metrics if split != "valid"))
+    splits = list(dict.fromkeys(split for run in suite.runs for split in run.metrics))
+    splits = [split for split in splits if split != "valid"] or splits
     first = splits[0] if splits else "test"
     scores = {split: _scores(suite, split, samples) for split in splits}
     rows: list[Row] = []
@@ -139,25 +149,24 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
 
 
 def _verdict(numbers: Mapping[str, float | None]) -> str:
-    """Returns the verdict on a variant without failures from its numbers on the first test split."""
+    """Returns the verdict on a variant without failures from its numbers on the split that decides."""
     p, lowest, highest = (numbers.get(name) for name in ("p_holm", "lowest", "highest"))
     if p is None or lowest is None or highest is None:
         return NOT_COMPARED
     if p >= ALPHA or lowest <= 0 <= highest:
-        return AS_GOOD
+        return SAME
     return WORSE if highest < 0 else BETTER
 
 
 def _failure(run: Run, first: str) -> str | None:
-    """Returns what went wrong with a run. first: the first test split."""
-    if not run.metrics:
-        return DIVERGED if run.diverged else UNFINISHED
-    if first not in run.metrics:
+    """Returns what went wrong with a run. first: the split that decides."""
+    if run.metrics and first not in run.metrics:
         return None
-    nll = run.metrics[first]["nll"]
-    if not math.isfinite(nll) or nll > math.log(run.learning["data.tokenizer.vocab_size"]) + 1:
+    if diverged(run, first):
         return DIVERGED
-    return STUCK if nll >= PLATEAU * run.training["unigram_nll"] else None
+    if not run.metrics:
+        return UNFINISHED
+    return FAILED if run.metrics[first]["bleu"] < 1 and run.metrics[first]["chrf"] < 20 else None
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -1,6 +1,6 @@
 """Checks, before a variant is trained, that it computes something else than the baseline.
 
-If the code ignored the setting that a variant changes, the variant would be reported "as good". Therefore the settings must
+If the code ignored the setting that a variant changes, the variant would show "no difference". Therefore the settings must
 differ and, where only the model, the loss or the data do, both models, built from the same seed, are compared on one batch in
 float64. Parameters that differ prove nothing by themselves, since they may be unused.
 

@@ -4,6 +4,7 @@ import csv as csv_format
 import io
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from entente import escape
-from entente.ablation.analysis import Lines, analyse
-from entente.ablation.charts import COLORS, OTHER, Points, against_baseline, diagnosis
-from entente.ablation.comparison import ALPHA, HARMED, NOT_COMPARED, Comparison, Row, compare
+from entente.ablation.analysis import Lines, analyse, arrow, samples
+from entente.ablation.causes import Points, explain
+from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis, worst_run
+from entente.ablation.comparison import ALPHA, DIVERGED, HARMED, NOT_COMPARED, SAME, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
 from entente.console import Task
 from entente.files import write_text
@@ -34,7 +36,7 @@ def report(suite: Suite, folder: Path, samples: int, trust_data: bool = False) -
     analysis: Analysis = None
     if suite.listed and len(suite.runs) == len(suite.variants) == 2 and comparison.rows[1]["verdict"] != NOT_COMPARED:
         with Task("comparing the errors of both runs, and counting the words of the training text"):
-            analysis = analyse(suite, comparison.splits[0], trust_data)
+            analysis = analyse(suite, comparison.first, trust_data)
     show(comparison, suite, analysis)
     with Task("drawing the page"):
         forms = {"md": markdown(comparison, suite), "csv": csv(comparison), "html": page(comparison, suite, analysis)}
@@ -56,7 +58,7 @@ def spread(row: Row, split: str) -> str:
 
 def score_table(comparison: Comparison) -> Lines:
     """Returns the table of scores, with a line per variant."""
-    first, *rest = comparison.splits or ["test"]
+    first, rest = comparison.first, comparison.splits[1:]
     headings = ["variant", "verdict", f"BLEU {first}", "difference", "p (Holm)", *rest]
     lines = [[*headings, "chrF", "NLL", "finished", "parameters", "tokens/s"]]
     for row in comparison.rows:
@@ -70,6 +72,17 @@ def score_table(comparison: Comparison) -> Lines:
     return lines
 
 
+def headline(comparison: Comparison, row: Row, reason: str) -> str:
+    """Returns what a variant loses or gains, and the reason if there is one."""
+    difference, verdict = row.get(f"{comparison.first} difference"), row["verdict"]
+    text = f"{row['variant']}: {verdict}"
+    if difference is not None:
+        scores = arrow((each[f"{comparison.first} bleu"] for each in (comparison.rows[0], row)), ".1f")
+        change = f"{'loses' if difference < 0 else 'gains'} {number(abs(difference), 1)} BLEU"
+        text = f"{text} ({scores} BLEU)" if verdict == SAME else f"{row['variant']} {change} ({scores})"
+    return f"{text}: {reason}" if reason else text
+
+
 def difference_table(suite: Suite) -> Lines:
     """Returns the table of what differs between variants."""
     differences = suite.differences()
@@ -79,14 +92,16 @@ def difference_table(suite: Suite) -> Lines:
 
 def notes(comparison: Comparison) -> list[str]:
     """Returns the notes on how the numbers were computed, each as one line."""
-    return TEMPLATES.get_template("notes.j2").render({**vars(comparison), "alpha": ALPHA}).splitlines()
+    return (
+        TEMPLATES.get_template("notes.j2").render({**vars(comparison), "alpha": ALPHA, "first": comparison.first}).splitlines()
+    )
 
 
 def show(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> None:
     """Prints the tables."""
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
     scores = [line[:5] for line in score_table(comparison)]  # as many columns as fit a narrow terminal
-    tables = {"What differs": difference_table(suite), comparison.name: scores, **(analysis["tables"] if analysis else {})}
+    tables = {"What differs": difference_table(suite), comparison.title: scores, **(analysis["tables"] if analysis else {})}
     for title, lines in tables.items():
         if lines:
             headings, *rows = [[escape.line(cell) for cell in line] for line in lines]
@@ -99,7 +114,7 @@ def show(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> Non
 
 
 def markdown(comparison: Comparison, suite: Suite) -> str:
-    parts = [f"# {escape.markdown(comparison.name)}"]
+    parts = [f"# {escape.markdown(comparison.title)}"]
     for table, left in ((score_table(comparison), 2), (difference_table(suite), None)):
         if table:
             headings, *lines = [[escape.markdown(cell) for cell in line] for line in table]
@@ -118,24 +133,38 @@ def csv(comparison: Comparison) -> str:
 
 def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str:
     """Returns the whole HTML file."""
-    rows, first = comparison.rows, (comparison.splits or ["test"])[0]
+    rows, first = comparison.rows, comparison.first
     lengths = [split for split in comparison.splits if split in (first, "test_long")]
     colors = {row["variant"]: COLORS.get(row["verdict"], OTHER) for row in rows}
+    failed = {row["variant"]: worst_run(suite, row["variant"], first) for row in rows if row["verdict"] in HARMED}
+    causes = {variant: explain(run, suite.base_of(run)) for variant, run in failed.items()}
+    reasons = {row["variant"]: next((x for x in causes.get(row["variant"], ()) if x != row["verdict"]), "") for row in rows}
+
+    def loss(row: Row) -> float:
+        difference = row.get(f"{first} difference")
+        return difference if difference is not None else -100.0 * (row["verdict"] == DIVERGED)
 
     def length(run: Run) -> list[Points]:
         ranges = [run.metrics.get(split, {}).get("bleu_by_source_length", []) for split in lengths]
         return [[(int(re.split(r"\D", part["words"])[0]), part["bleu"]) for part in parts] for parts in ranges]
 
+    by_harm = sorted(rows[1:], key=loss)
     return TEMPLATES.get_template("page.html.j2").render(
         comparison=comparison,
         first=first,
+        headline=headline(comparison, by_harm[0], reasons[by_harm[0]["variant"]]) if by_harm else "",
+        reasons=reasons,
+        best=max(rows, key=lambda row: row.get(f"{first} bleu") or -1.0),
+        verdicts=Counter(row["verdict"] for row in rows[1:]),
+        causes=causes,
         scores=score_table(comparison),
         differences=difference_table(suite),
-        by_harm=sorted(rows[1:], key=lambda row: row.get(f"{first} difference") or 0.0),
+        by_harm=by_harm,
         learning=against_baseline(suite, colors, lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU"),
         length=against_baseline(suite, colors, length, "words of the source", "BLEU"),
         lengths=lengths,
-        failures={row["variant"]: diagnosis(suite, row["variant"], first) for row in rows if row["verdict"] in HARMED},
+        failures={variant: diagnosis(run, suite.base_of(run)) for variant, run in failed.items()},
+        samples=[] if analysis else samples(suite, first),
         analysis=analysis,
         notes=notes(comparison),
         number=number,

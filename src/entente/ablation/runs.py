@@ -74,14 +74,22 @@ class Run:
         text = self.output.read_text(encoding="utf-8", errors="replace") if self.output.is_file() else ""
         return not self.metrics and text.rstrip().rpartition("\n")[2].startswith("diverged: ")
 
+    def text_file(self, split: str) -> Path:
+        """The file with the run's translations of a split; published rows share one, which has a column per variant."""
+        if self.row:
+            return self.directory.parent / "translations" / f"{split}.tsv.gz"
+        return self.directory / "translations" / f"{split}.tsv"
+
     def translations(self, split: str) -> dict[str, list[str]]:
-        """Returns the columns of translations/SPLIT.tsv: source, reference and translation, in the order of the corpus."""
+        """Returns the columns source, reference and translation of a split, in the order of the corpus."""
 
         def columns(content: bytes) -> dict[str, list[str]]:
-            lines = content.decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
-            return {name: column for name, *column in zip(*(line.split("\t") for line in lines), strict=True)}
+            text = (gzip.decompress(content) if self.row else content).decode()
+            lines = text.removesuffix("\n").split("\n")  # a lone \r is part of a sentence
+            table = {name: column for name, *column in zip(*(line.split("\t") for line in lines), strict=True)}
+            return {**table, "translation": table.get(self.variant, [])} if self.row else table
 
-        return _read(self.directory / "translations" / f"{split}.tsv", columns)
+        return _read(self.text_file(split), columns)
 
     def counts(self, split: str) -> tuple[list[list[int]], str]:
         """Returns sacreBLEU's counts of each sentence (both lengths, matches and totals of 1- to 4-grams), and a digest of the

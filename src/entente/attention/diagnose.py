@@ -1,6 +1,6 @@
 """Measures why a model learns or fails to learn: gradient norms, the effect of sublayers, and attention weights.
 
-Shapes: B batch, S source length, T target length, H heads, D model width.
+Shapes: B batch, S source length, T target length, H heads, D model width, V vocabulary.
 """
 
 from collections import defaultdict
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from entente.attention.record import EPSILON, capture, entropy_share, weights_of
+from entente.attention.record import EPSILON, capture, entropy_share, observing, weights_of
 from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Residual, Seq2Seq, padding_mask
 
@@ -40,7 +40,8 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
     that of the connection's input, and `update_cosine` the cosine between the two. `position_cosine` is the mean cosine between
     the states of two positions of a sentence after the connection, 1 if all are equal (Dong et al. 2021, rank collapse). Every
     attention module has two: `attention_entropy`, of a row of weights divided by its maximum (1 if uniform), and
-    `score_variance`, of a row of scores over the keys that the row may attend to."""
+    `score_variance`, of a row of scores over the keys that the row may attend to. `source_effect` is how much the predictions
+    change, as the total variation distance, from 0 to 1, if each source is replaced by that of the next sentence."""
     calls = capture(model, src, tgt, lambda path, module: isinstance(module, Residual | AttentionWeights))
     real = {True: padding_mask(src, model.pad_id), False: padding_mask(tgt, model.pad_id)}
     values: dict[str, float] = {}
@@ -64,6 +65,10 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
         mean = scores.where(allowed, 0).sum(-1, keepdim=True) / choices.unsqueeze(-1)
         variance = (scores - mean).where(allowed, 0).square().sum(-1) / choices
         values[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # a single key has variance 0
+    with observing(model) as device:
+        tgt = tgt.to(device)
+        p, q = (model.output(model(text.to(device), tgt)).softmax(-1) for text in (src, src.roll(1, 0)))  # (B, T, V)
+    values["source_effect/output"] = _mean((p - q).abs().sum(-1) / 2, real[False].to(device))
     return values
 
 

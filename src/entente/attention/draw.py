@@ -4,6 +4,8 @@ Each figure has one Axes, whose data coordinates are inches from the top left co
 Axes per head would take 4 times as long. Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H heads.
 """
 
+import logging
+import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import chain, product
@@ -13,12 +15,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont, get_font
+from matplotlib.font_manager import findfont, fontManager, get_font
 from matplotlib.patches import Rectangle
+from rich.cells import cell_len
 from torch import Tensor
 
 from entente.attention.alignment import with_mean
 from entente.attention.record import TO_SOURCE, AttentionMap, sides_of
+
+log = logging.getLogger("entente")
 
 NOT_AS_DECODED = "This decoder sees later target pieces, so these are not the weights that decoding used."
 FRAMES = "Frames mark the gold links: solid for sure links, dashed for possible ones."
@@ -26,7 +31,8 @@ COLORS = "Blues"  # white at 0 and perceptually uniform
 LINK_COLOR = "#d95f02"  # orange, which contrasts with every shade of blue
 FONT = "DejaVu Sans"  # ships with matplotlib, so pictures look the same everywhere
 GLYPHS = get_font(findfont(FONT)).get_charmap()
-LETTER = 0.62 / 72  # average width of a letter per point of font size, rounded up
+FALLBACKS: dict[str, str | None] = {}  # the family that draws a character which FONT lacks; None if no installed one has it
+LETTER = 0.62 / 72  # average width of a letter per point of font size, rounded up; a Chinese character has twice this width
 LINE = 1.4 / 72  # height of a line of text per point of font size
 GAP = 0.12  # space between the panels of a map
 MIN_PANEL_SIDE = 1.1
@@ -109,6 +115,7 @@ def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure
 
 def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: float, marks: Marks) -> Figure:
     """Draws the named maps side by side, each as a grid of panels (layers, heads)."""
+    find_fonts("".join(chain([title], *((*map.rows, *map.columns) for map in maps.values()))))
     small, large = max(font, 9.0), max(font, 9.0) * 1.2
     above = small * LINE  # space for the title of a panel
     figure, ax = _canvas(1, 1)  # resized when the maps are drawn
@@ -140,12 +147,10 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
     width = max(7.2, right + 0.8)
     notes = [] if all(map.as_decoded for map in maps.values()) else [NOT_AS_DECODED]
     notes += [FRAMES] if marks and any(map.kind in TO_SOURCE for map in maps.values()) else []
-    lines = [
-        part for line in [*title.split("\n"), *notes] for part in textwrap.wrap(line, int((width - 0.3) / (large * LETTER)))
-    ]
+    lines = [part for line in [*title.split("\n"), *notes] for part in _wrap(line, int((width - 0.3) / (large * LETTER)))]
     start = -above - 0.1 - len(lines) * large * LINE
     figure.set_size_inches(width, bottom - start)
-    figure.suptitle("\n".join(_readable(line) for line in lines), x=0.01, y=0.99, ha="left", size=large, family=FONT)
+    figure.suptitle("\n".join(_readable(line) for line in lines), x=0.01, y=0.99, ha="left", size=large, family=_families())
     ax.set(xlim=(0, width), ylim=(bottom, start), aspect="auto")
     return figure
 
@@ -159,15 +164,39 @@ def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, ax
 
 
+def find_fonts(text: str) -> None:
+    """Finds an installed family for each character that FONT lacks. The first time that there is none, logs a hint."""
+    missing = {c for c in text if c.isprintable() and ord(c) not in GLYPHS} - FALLBACKS.keys()
+    for entry in fontManager.ttflist if missing else ():
+        if "LastResort" not in entry.fname and os.path.exists(entry.fname):  # Last Resort draws boxes that name the script
+            font = get_font(entry.fname)
+            covered = {c for c in missing if font.get_char_index(ord(c))}
+            FALLBACKS.update(dict.fromkeys(covered, entry.name))
+            missing -= covered
+    if missing and None not in FALLBACKS.values():
+        advice = "install one, such as Noto Sans of its script, and run again"
+        log.warning("no installed font has %s, so pictures show a box; %s", "".join(sorted(missing)[:20]), advice)
+    FALLBACKS.update(dict.fromkeys(missing))
+
+
+def _families() -> list[str]:
+    return list(dict.fromkeys([FONT, *filter(None, FALLBACKS.values())]))
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    """Wraps a line at a width in letters, of which a Chinese character takes two."""
+    return textwrap.wrap(line, max(1, width * len(line) // (cell_len(line) or 1)))
+
+
 def _longest(labels: Sequence[str], font: float) -> float:
-    return max(map(len, labels)) * font * LETTER
+    return max(map(cell_len, labels)) * font * LETTER
 
 
 def _write(ax: Axes, x: float, y: float, text: str, size: float, **options: Any) -> None:
     label = text.replace("▁", "·")  # the word-boundary marker becomes a middle dot, which is legible even when rotated
-    ax.text(x, y, _readable(label), size=size, family=FONT, **options)
+    ax.text(x, y, _readable(label), size=size, family=_families(), **options)
 
 
 def _readable(text: str) -> str:
-    """Replaces characters that the font lacks with a box, and escapes dollar signs, which would start a formula."""
-    return "".join(c if ord(c) in GLYPHS else "□" for c in text).replace("$", r"\$")
+    """Replaces characters that no font has with a box, and escapes dollar signs, which would start a formula."""
+    return "".join(c if ord(c) in GLYPHS or FALLBACKS.get(c) else "□" for c in text).replace("$", r"\$")

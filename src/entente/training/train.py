@@ -31,7 +31,7 @@ from entente.files import write_json
 from entente.models.build import build
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process, return_freed_memory
-from entente.settings import RunSettings, SearchSettings
+from entente.settings import OptimSettings, RunSettings, SearchSettings
 from entente.training import views
 from entente.training.checkpoints import steps_of_mean
 from entente.training.run_directory import RunDirectory, find_run, open_run
@@ -69,6 +69,7 @@ def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
     with Task("splitting the sentences into pieces"):
         data.check()
     warn_of_short_limits(data, settings.search)
+    warn_of_schedule(settings.optim, settings.trainer.max_steps)
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
         log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
     if settings.overfit:
@@ -88,6 +89,17 @@ def warn_of_short_limits(data: TranslationData, search: SearchSettings) -> None:
         if longer := int((tgt.lengths - 1 > limits).sum()):  # both count the end symbol
             advice = "raise search.length_factor or search.length_offset"
             log.warning("%s: %d references are longer than a translation may be; %s", split, longer, advice)
+
+
+def warn_of_schedule(optim: OptimSettings, steps: int) -> None:
+    """Warns of a learning rate that never reaches its peak, or never decays although its schedule should reach zero."""
+    if optim.warmup > steps:
+        text = f"optim.warmup={optim.warmup} is longer than the run, so the learning rate stays below optim.lr={optim.lr:g}"
+    elif optim.decay_from >= steps and optim.schedule in ("cosine", "linear"):
+        text = f"optim.decay_from={optim.decay_from} is not before the end of the run, so the learning rate does not decay"
+    else:
+        return
+    log.warning("%s; lower it, or raise trainer.max_steps=%d", text, steps)
 
 
 def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationData) -> dict[str, Evaluation]:

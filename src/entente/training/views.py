@@ -36,6 +36,7 @@ from entente.training.translator import Translator
 
 TEST_BLEU = "when finished/test bleu"  # BLEU on the first test split
 FINAL = ".final"  # suffix of the event file with the final scores
+VALID_BLEU = "when finished/valid bleu"
 # Two sentences with interesting attention: a two-word negation in a comparative, and an elided article.
 FIXED_SENTENCES = {
     "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
@@ -60,13 +61,14 @@ class Board(TensorBoardLogger):
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
-    """Writes the layout of TensorBoard's Custom Scalars, and a row of its HParams table, whose metric is test BLEU. Called
-    before training, so that unfinished runs also have a row. With more settings, the metric would not fit on the screen."""
+    """Writes the layout of TensorBoard's Custom Scalars, and a row of its HParams table, whose metrics are BLEU.
+    Called before training, so that unfinished runs also have a row. With more settings, the metrics would not fit on the screen."""
     board: Any = trainer.logger
     board.experiment.add_custom_scalars(LAYOUT)
     # The seed is text, since TensorBoard would show the number 1 as 1.0000.
     settings = {"variant": config["variant"], "model": config["model"]["name"], "seed": str(config["seed"])}
-    for summary in hparams(settings, {TEST_BLEU: 0.0})[:2]:  # 0.0 is a placeholder; the table shows the scalar with this tag
+    metrics = {TEST_BLEU: 0.0, VALID_BLEU: 0.0}  # placeholders; the table shows the scalars with these tags
+    for summary in hparams(settings, metrics)[:2]:
         board.experiment.file_writer.add_summary(summary)
 
 
@@ -79,8 +81,8 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
     head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
     with SummaryWriter(board.log_dir, filename_suffix=FINAL) as writer:
         writer.add_text("scores/when finished", escape.table(head, rows, left=1), trainer.global_step)
-        if first := next((split for split in metrics if split != "valid"), None):
-            writer.add_scalar(TEST_BLEU, metrics[first]["bleu"], trainer.global_step)
+        for split, tag in zip(metrics, (VALID_BLEU, TEST_BLEU), strict=False):
+            writer.add_scalar(tag, metrics[split]["bleu"], trainer.global_step)
 
 
 class TensorBoardViews(L.Callback):
