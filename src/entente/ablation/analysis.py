@@ -24,7 +24,7 @@ from entente.validation import validate
 FREQUENCIES = (0, 1, 2, 3, 4, 5, 10, 100, 1000)  # lower bounds of the ranges of training frequency, as in compare-mt
 TOKENIZE = Tokenizer13a()
 MAX_ITEMS, SAMPLES = 20, 5  # words and sentences of two runs on the page; sentences of all variants
-MAX_REPEATS = 2  # sentences with the same translation
+MAX_REPEATS = 2  # sentences with the same kind of error
 Words = Counter[str]
 Lines = list[list[str]]  # of a table, the headings first; no lines if there is nothing to show
 
@@ -82,7 +82,7 @@ def by_frequency(trained: Words, reference: Words, written: Sequence[Words], rig
 
 def contrasts(sources: Sequence[str], references: Sequence[str], texts: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """Returns sentences whose two translations differ in chrF, the largest difference first. Half of them differ most and the
-    others are drawn at random. At most MAX_REPEATS have the same second translation, as those of a failed run often do."""
+    others are drawn at random. At most MAX_REPEATS have second translations of the same characters, such as "the the the"."""
     metric, rows = CHRF(), []
     for source, reference, *pair in zip(sources, references, *texts, strict=True):
         scores = [metric.sentence_score(text, [reference]).score for text in pair]
@@ -93,11 +93,10 @@ def contrasts(sources: Sequence[str], references: Sequence[str], texts: Sequence
         return -abs(float(row["chrf"][1] - row["chrf"][0]))
 
     rows.sort(key=difference)
-    counts: Words = Counter()
+    kinds: dict[frozenset[str], list[dict[str, Any]]] = {}
     for row in rows:
-        counts[row["translations"][1]] += 1
-        row["repeats"] = counts[row["translations"][1]]
-    rows = [row for row in rows if row["repeats"] <= MAX_REPEATS]
+        kinds.setdefault(frozenset(row["translations"][1]), []).append(row)
+    rows = sorted(chain.from_iterable(kind[:MAX_REPEATS] for kind in kinds.values()), key=difference)
     first, rest = rows[: MAX_ITEMS // 2], rows[MAX_ITEMS // 2 :]
     return sorted(first + random.Random(1).sample(rest, min(len(rest), MAX_ITEMS // 2)), key=difference)
 
