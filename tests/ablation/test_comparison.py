@@ -288,8 +288,9 @@ def test_without_a_finished_baseline_nothing_is_compared_and_there_is_a_page(tmp
         assert all("other" in text for text in (page(compared, suite), markdown(compared, suite), csv(compared)))
 
 
-def test_a_suite_without_a_test_set_is_compared_on_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 0.7}})
+def test_other_commits_and_a_missing_test_set_are_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = {"baseline-seed1": {"commit": "a" * 9}, "other-seed1": {"damage": 0.7, "commit": "b" * 9}}
+    suite = write_suite(tmp_path / "suite", runs)
     for path in suite.directory.glob("*/metrics.json"):
         write_json(path, {"valid": json.loads(path.read_text())["valid"]})
     suite = read_suite(suite.directory)
@@ -298,6 +299,7 @@ def test_a_suite_without_a_test_set_is_compared_on_validation(tmp_path: Path, ca
     show(compared, suite)
     for form in (page(compared, suite), markdown(compared, suite), capsys.readouterr().out):
         assert "suite, on validation, since there is no test set" in form and "BLEU valid" in form
+        assert all(text in form for text in ("commit", "a" * 9, "b" * 9))
 
 
 def test_rows_stand_for_the_runs_that_were_published(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:
@@ -398,14 +400,6 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content:
     with pytest.raises(InputError) as raised:
         compare(read_suite(root), SAMPLES)
     assert len(raised.value.problems) == 1 and "\n" not in str(raised.value) and str(root / file) in str(raised.value)
-
-
-def test_other_commits_are_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {"commit": "a" * 9}, "other-seed1": {"commit": "b" * 9}})
-    comparison = compare(suite, 2)
-    show(comparison, suite)
-    for form in (page(comparison, suite), markdown(comparison, suite), capsys.readouterr().out):
-        assert all(text in form for text in ("commit", "a" * 9, "b" * 9))
 
 
 def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"warmup": 9}, "optim.warmup=9 is longer than the run, so the learning rate stays below optim.lr=0.003; lower it, "),
-        ({"warmup": 8, "decay_from": 8}, "optim.decay_from=8 is not before the end of the run, so the learning rate does not "),
+        ({"warmup": 9}, "optim.warmup=9 is longer than the run, so the learning rate stays below optim.lr=0.003; lower it"),
+        ({"warmup": 8, "decay_from": 8}, "optim.decay_from=8 is not before the end of the run, so the learning rate does not"),
         ({"warmup": 8, "decay_from": 8, "schedule": "constant"}, ""),
         ({"warmup": 8, "decay_from": 7}, ""),
     ],

@@ -107,18 +107,11 @@ def samples(suite: Suite, split: str) -> list[dict[str, Any]]:
     runs = {run.variant: run for run in reversed(suite.runs) if split in run.metrics and run.text_file(split).exists()}
     columns = {variant: runs[variant].translations(split) for variant in suite.variants if variant in runs}
     columns = {variant: column for variant, column in columns.items() if column["translation"]}
-    if not columns:
-        return []
-    first = next(iter(columns.values()))
-    rows = range(len(first["source"]))
-    return [
-        {
-            "source": first["source"][i],
-            "reference": first["reference"][i],
-            "translations": {variant: column["translation"][i] for variant, column in columns.items()},
-        }
-        for i in sorted(random.Random(1).sample(rows, min(len(rows), SAMPLES)))
-    ]
+    texts = [column["translation"] for column in columns.values()]
+    sides = [column[side] for column in list(columns.values())[:1] for side in ("source", "reference")]
+    rows = list(zip(*sides, *texts, strict=True))
+    picks = [rows[i] for i in sorted(random.Random(1).sample(range(len(rows)), min(len(rows), SAMPLES)))]
+    return [dict(source=src, reference=tgt, translations=dict(zip(columns, out, strict=True))) for src, tgt, *out in picks]
 
 
 def arrow(values: Iterable[float], form: str) -> str:
