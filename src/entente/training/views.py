@@ -61,8 +61,8 @@ class Board(TensorBoardLogger):
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
-    """Writes the layout of TensorBoard's Custom Scalars, and a row of its HParams table, whose metrics are BLEU.
-    Called before training, so that unfinished runs also have a row. With more settings, the metrics would not fit on the screen."""
+    """Writes the layout of TensorBoard's Custom Scalars, and a row of its HParams table, whose metrics are BLEU. Called
+    before training, so that unfinished runs also have a row. With more settings, the metrics would not fit on the screen."""
     board: Any = trainer.logger
     board.experiment.add_custom_scalars(LAYOUT)
     # The seed is text, since TensorBoard would show the number 1 as 1.0000.
