@@ -1,12 +1,18 @@
-"""The scores of a corpus equal sacreBLEU's, and each bucket of source lengths gets the BLEU of its own sentences."""
+"""The scores of a corpus equal sacreBLEU's, with its tokenizer for the target language, and each bucket of source lengths gets
+the BLEU of its own sentences."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from sacrebleu import corpus_bleu
 
-from entente.evaluation import bleu_by_length, corpus_scores
+from bad_inputs import run
+from entente.ablation.runs import Run
+from entente.errors import Stopped
+from entente.evaluation import Evaluation, bleu_tokenizer, scores_table, write_translations
+from entente.settings import EvaluationSettings, FilesSettings, RunSettings
 
 SOURCES = ["a b", "a b c d e", "a b c d e f", " ".join("abcdefghijk"), "x " * 60]
 REFERENCES = [
@@ -23,7 +29,7 @@ def test_corpus_scores_equal_those_of_the_sacrebleu_command(tmp_path: Path) -> N
     hypotheses, references = tmp_path / "hyp", tmp_path / "ref"
     hypotheses.write_text("\n".join(HYPOTHESES) + "\n")
     references.write_text("\n".join(REFERENCES) + "\n")
-    ours = corpus_scores(HYPOTHESES, REFERENCES, ["bleu", "chrf", "ter"])
+    ours = Evaluation(SOURCES, REFERENCES, HYPOTHESES, nll=0.0, cut=0).scores("bleu", "chrf", "ter")
     for name in ("bleu", "chrf", "ter"):
         command = [sys.executable, "-m", "sacrebleu", str(references), "-i", str(hypotheses), "-m", name, "-b", "-w", "6"]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -35,9 +41,42 @@ def test_each_length_falls_into_its_bucket_and_each_bucket_has_the_bleu_of_its_s
     sources = [" ".join("x" * n) for n in range(60)]  # the first source has no words
     references = [f"the {n} cats sat on the mat of {n % 7} dogs" for n in range(60)]
     hypotheses = [" ".join(line.split()[: 5 + n % 4]) for n, line in enumerate(references)]
-    rows = bleu_by_length(sources, hypotheses, references)
+    rows = Evaluation(sources, references, hypotheses, nll=0.0, cut=0).bleu_by_length()
     assert [row["words"] for row in rows] == ["1-5", "6-10", "11-15", "16-20", "21-30", "31-50", "51+"]
     bounds = [0, 6, 11, 16, 21, 31, 51, 60]
     for row, low, high in zip(rows, bounds, bounds[1:], strict=False):
         assert row["sentences"] == high - low
-        assert row["bleu"] == corpus_scores(hypotheses[low:high], references[low:high], ["bleu"])["bleu"]
+        assert row["bleu"] == corpus_bleu(hypotheses[low:high], [references[low:high]]).score
+
+
+CHINESE = ["我们今天喜欢苹果。", "他每天买书。", "你想要茶。"]
+LANGUAGES = {"zh": "zh zho_Hans zh-TW cmn", "char": "ja jpn ko th km-KH lo my", "13a": "fr en vi tr"}
+
+
+@pytest.mark.parametrize(("tokenize", "language"), [(name, code) for name in LANGUAGES for code in LANGUAGES[name].split()])
+def test_bleu_fits_the_target_language(tokenize: str, language: str, tmp_path: Path) -> None:
+    settings = RunSettings(name="r", data=FilesSettings(src="de", tgt=language, train="x"))
+    assert bleu_tokenizer(settings, settings.evaluation) == tokenize
+    assert bleu_tokenizer(settings, EvaluationSettings(tokenize="intl")) == "intl"
+    hypotheses = [CHINESE[0].replace("喜欢", "想要"), *CHINESE[1:]]
+    evaluation = Evaluation(CHINESE, CHINESE, hypotheses, nll=0.0, cut=0, tokenize=tokenize)
+    metrics = evaluation.metrics(["chrf"])
+    assert f"|tok:{tokenize}|" in metrics["signature"]["bleu"] and (metrics["bleu"] > 50) == (tokenize != "13a")
+    assert [row["words"] for row in metrics["bleu_by_source_length"]] == ["1-5", "6-10"]
+    assert scores_table({"test": metrics})[0] == ["split", "sentences", "BLEU", "chrF", "NLL"]
+    write_translations(tmp_path, {"test": evaluation})
+    trained = Run(tmp_path, {}, {"test": metrics})
+    counts, _ = trained.counts("test")
+    assert trained.bleu("test")._aggregate_and_compute(counts).score == metrics["bleu"]
+
+
+def test_translations_are_kept_if_their_scoring_is_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise Stopped(2)
+
+    monkeypatch.setattr("entente.evaluation.TER._extract_corpus_statistics", stop)
+    evaluate = "evaluate checkpoint=run trust_data=true split=valid output=scores"
+    for command, code, place in (("train FILES name=new output_dir=.", 75, "new"), (evaluate, 130, "scores")):
+        assert run(command, folder).code == code
+        assert len((folder / place / "translations" / "valid.tsv").read_text().splitlines()) == 1 + 23
+    assert run(f"{evaluate} evaluation.metrics=[]", folder).code == 0, "TER is not computed"

@@ -6,9 +6,10 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -22,19 +23,20 @@ from entente import distributed
 from entente.console import show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, SEPARATORS, Vocabulary
+from entente.data.words import TOKENIZERS, count_words
 from entente.decoding.search import CUT, Hypothesis, search
 from entente.decoding.translate import parallel_map
-from entente.errors import Diverged
+from entente.errors import Diverged, InputError, reason
 from entente.files import write_text
 from entente.models.seq2seq import Loss, Seq2Seq
-from entente.settings import SearchSettings
+from entente.settings import EvaluationSettings, RunSettings, SearchSettings
 
 log = logging.getLogger("entente")
 
 # A batch's total NLL in nats, number of target tokens, and translations by row
 Result = tuple[float, int, dict[int, Hypothesis]]
-METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
-LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words (split at white space)
+METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words
 
 
 @dataclass(frozen=True)
@@ -44,49 +46,63 @@ class Evaluation:
     hypotheses: list[str]
     nll: float  # mean per reference token in nats, counting end symbols, without label smoothing
     cut: int  # number of hypotheses that did not end within their length limit
+    tokenize: str = "13a"  # sacreBLEU's tokenizer for BLEU
 
-    def metrics(self) -> dict[str, Any]:
-        scores = corpus_scores(self.hypotheses, self.references, METRICS)
-        by_length = bleu_by_length(self.sources, self.hypotheses, self.references)
+    def metrics(self, names: Iterable[str] = METRICS) -> dict[str, Any]:
+        """Returns the entries for metrics.json, with BLEU and the scores that `names` lists."""
+        scores = self.scores(*dict.fromkeys(["bleu", *names]))
         counts = {"sentences": len(self.references), "cut": self.cut}
-        return {**scores, "nll": self.nll, **counts, "bleu_by_source_length": by_length}
+        return {**scores, "nll": self.nll, **counts, "bleu_by_source_length": self.bleu_by_length()}
+
+    def scores(self, *names: str) -> dict[str, Any]:
+        """Returns the named scores and their signatures. BLEU (Papineni et al. 2002) and chrF (Popović 2015) range from 0 to
+        100; higher is better. TER (Snover et al. 2006) is in percent; lower is better. Shows progress, since TER takes minutes
+        for long sentences in a wrong order."""
+        scores: dict[str, Any] = {"signature": {}}
+        for name in names:
+            metric, pairs = metric_of(name, self.tokenize), zip(self.hypotheses, self.references, strict=True)
+            statistics = [
+                metric._extract_corpus_statistics([hypothesis], [[reference]])[0]
+                for hypothesis, reference in show_share(pairs, len(self.references), f"the sentences, for {METRICS[name]}")
+            ]
+            scores[name] = float(metric._aggregate_and_compute(statistics).score)
+            scores["signature"][name] = str(metric.get_signature())
+        return scores
+
+    def bleu_by_length(self) -> list[dict[str, Any]]:
+        """Returns the BLEU of each non-empty source length bucket (Bahdanau et al. 2015, figure 2)."""
+        lengths, buckets = [max(1, count_words(source)) for source in self.sources], []
+        for low, high in zip((0, *LENGTHS), (*LENGTHS, math.inf), strict=True):
+            if rows := [row for row, n in enumerate(lengths) if low < n <= high]:
+                hypotheses, references = ([side[row] for row in rows] for side in (self.hypotheses, self.references))
+                bleu = replace(self, hypotheses=hypotheses, references=references).scores("bleu")["bleu"]
+                words = f"{low + 1}-{high}" if high < math.inf else f"{low + 1}+"
+                buckets.append({"words": words, "sentences": len(rows), "bleu": bleu})
+        return buckets
 
     def quality(self, scores: Mapping[str, float]) -> tuple[float, float]:
         """Returns a key that is larger for better models: BLEU and, for equal BLEU, the negative NLL. chrF takes the place of
         BLEU if no reference has four tokens: without a 4-gram, BLEU is 0 for all models. scores: BLEU and chrF."""
-        tokenize = BLEU().tokenizer
+        tokenize = metric_of("bleu", self.tokenize).tokenizer
         metric = "bleu" if any(len(tokenize(text).split()) >= 4 for text in self.references) else "chrf"
         return scores[metric], -self.nll
 
 
-def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: Iterable[str]) -> dict[str, Any]:
-    """Returns the named scores and their signatures. BLEU (Papineni et al. 2002) and chrF (Popović 2015) range from 0 to 100;
-    higher is better. TER (Snover et al. 2006) is in percent; lower is better."""
-    scores: dict[str, Any] = {"signature": {}}
-    for name in names:
-        metric = METRICS[name]()
-        scores[name] = float(metric.corpus_score(hypotheses, [references]).score)
-        scores["signature"][name] = str(metric.get_signature())
-    return scores
+def bleu_tokenizer(run: RunSettings, evaluation: EvaluationSettings) -> str:
+    """Returns sacreBLEU's tokenizer for the translations of a run. Raises InputError if it cannot be used here."""
+    language = re.split("[-_]", run.data.tgt.lower())[0]  # of zh-Hans or zho_Hans
+    tokenize = evaluation.tokenize or TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT)
+    try:
+        metric_of("bleu", tokenize)
+    except Exception as error:  # sacreBLEU's tokenizers import packages, or fetch a file
+        raise InputError(f"evaluation.tokenize={tokenize}: cannot be used ({reason(error)}); give another, or null") from None
+    return tokenize
 
 
-def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns the BLEU of each non-empty source length bucket (Bahdanau et al. 2015, figure 2)."""
-    buckets = []
-    for words, rows in length_buckets(sources).items():
-        scores = corpus_scores([hypotheses[row] for row in rows], [references[row] for row in rows], ["bleu"])
-        buckets.append({"words": words, "sentences": len(rows), "bleu": scores["bleu"]})
-    return buckets
-
-
-def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
-    """Returns the rows of each non-empty source length bucket, keyed by its range of lengths in words, such as "6-10"."""
-    buckets: dict[str, list[int]] = {}
-    lengths = [max(1, len(source.split())) for source in sources]
-    for low, high in zip((0, *LENGTHS), (*LENGTHS, math.inf), strict=True):
-        if rows := [row for row, n in enumerate(lengths) if low < n <= high]:
-            buckets[f"{low + 1}-{high}" if high < math.inf else f"{low + 1}+"] = rows
-    return buckets
+@cache
+def metric_of(name: str, tokenize: str) -> Any:
+    """Returns sacreBLEU's metric. tokenize: its tokenizer for BLEU."""
+    return BLEU(tokenize=tokenize) if name == "bleu" else {"chrf": CHRF, "ter": TER}[name]()
 
 
 def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:
@@ -96,7 +112,9 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
     return model.loss(hidden, target, label_smoothing), len(target)
 
 
-def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, settings: SearchSettings) -> Evaluation:
+def evaluate(
+    model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, settings: SearchSettings, tokenize: str = "13a"
+) -> Evaluation:
     """Translates a split and computes the likelihood of its references. The processes of a run divide the batches among
     themselves, and each returns what a single process would. Raises Diverged, in all processes alike, if the loss of a batch is
     not finite or the batch cannot be translated."""
@@ -126,7 +144,7 @@ def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, set
     sources, references = ([texts[row] for row in rows] for texts in (split.sources, split.references))
     hypotheses = [vocabulary.text(decoded[row].tokens) for row in rows]
     cut = sum(not hypothesis.ended for hypothesis in decoded.values())
-    return Evaluation(sources, references, hypotheses, sum(losses) / sum(counts), cut)
+    return Evaluation(sources, references, hypotheses, sum(losses) / sum(counts), cut, tokenize)
 
 
 def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -> None:
@@ -138,24 +156,20 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
 
 
 def scores_table(metrics: Mapping[str, Any]) -> list[list[str]]:
-    rows = [["split", "sentences", "BLEU", "chrF", "TER", "NLL"]]
+    names = [name for name in METRICS if all(name in m for m in metrics.values())]
+    rows = [["split", "sentences", *(METRICS[name] for name in names), "NLL"]]
     for split, m in metrics.items():
-        rows.append([split, str(m["sentences"]), *(f"{m[name]:.2f}" for name in ("bleu", "chrf", "ter")), f"{m['nll']:.4f}"])
+        rows.append([split, str(m["sentences"]), *(f"{m[name]:.2f}" for name in names), f"{m['nll']:.4f}"])
     return rows
-
-
-def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Returns a table for a terminal, with numbers in all columns but the first."""
-    table = Table(*(Column(name, justify="right" if i else "left") for i, name in enumerate(headings)))
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def show(metrics: Mapping[str, Any], title: str) -> None:
     log.info("%s", title)
     headings, *rows = scores_table(metrics)
-    Console(markup=False, emoji=False).print(rich_table(headings, rows))
+    table = Table(*(Column(name, justify="right" if i else "left") for i, name in enumerate(headings)))
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False, emoji=False).print(table)
     for split, m in metrics.items():
         if m["cut"]:
             log.info("%s: %d of %d translations were %s", split, m["cut"], m["sentences"], CUT)

@@ -44,6 +44,8 @@ Projection = Literal["query", "key", "value"]
 Scale = Literal["d_k", "none", "n_keys"]
 SoftmaxOver = Literal["keys", "queries", "batch"]
 Grouping = Literal["alone", "mixed"]
+BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200"]
+Metrics = Annotated[tuple[Literal["bleu", "chrf", "ter"], ...], LISTS]
 TIED = "use the target embedding as output projection, and as source embedding if the vocabulary is joint"
 
 
@@ -162,6 +164,11 @@ class SearchSettings(Section):
     def conflicts(self) -> Iterator[str]:
         if self.n_best > self.beam:
             yield f"search.n_best={self.n_best} and search.beam={self.beam}: n_best must be between 1 and beam"
+
+
+class EvaluationSettings(Section):
+    tokenize: BleuTokenizer | None = setting(None, "sacreBLEU's tokenizer; null: zh or char if data.tgt has no spaces, or 13a")
+    metrics: Metrics = setting(("bleu", "chrf", "ter"), "scores to compute at the end; BLEU is always computed")
 
 
 class ViewsSettings(Section):
@@ -301,6 +308,7 @@ class RunSettings(Section):
     trainer: TrainerSettings = TrainerSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     search: SearchSettings = SearchSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     views: ViewsSettings = ViewsSettings()
     model: ModelSettings = TransformerSettings()
     data: DataSettings = GrammarSettings()

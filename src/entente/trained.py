@@ -4,6 +4,7 @@ Shapes: L layers, H heads, S source pieces and T target pieces (both with the en
 """
 
 import io
+import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,12 +21,14 @@ from entente.attention.draw import draw, draw_pair
 from entente.attention.record import KIND_NAMES, NAME_OF_KIND, AttentionMap, has_attention, read_sentence, record, sides_of
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
+from entente.data.words import unseen
 from entente.decoding.search import translation_search, with_changes
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files import read_json
 from entente.models.seq2seq import evaluating
 
+log = logging.getLogger("entente")
 Text = TypeVar("Text", str, list[str])
 GREEDY = {"beam": 1, "n_best": 1}
 # Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.
@@ -99,7 +102,7 @@ class TrainedModel(checkpoint.TrainedRun):
 
     def translate(self, sentences: Text, beam: int | None = None, length_penalty: float | None = None) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
-        default of `entente translate`."""
+        default of `entente translate`. Logs the words never seen in training as a warning."""
         if isinstance(sentences, str):
             return self.translate([sentences], beam, length_penalty)[0]
         texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]
@@ -108,6 +111,8 @@ class TrainedModel(checkpoint.TrainedRun):
             self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
         search = with_changes(translation_search(self.settings.search), changes)
+        if message := unseen(word for sentence in texts for word in self.new_words(clean(sentence))):
+            log.warning("%s", message)
         with BUSY:
             results = translate(self.model, self.vocabulary, texts, search)
         return [self.vocabulary.text(n_best[0].tokens) for n_best in results]

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+import entente
+from bad_inputs import run
 from entente import checkpoint
 from entente.data import words
 from entente.data.files import read_lines
-from entente.data.words import distinct_words, known_words
+from entente.data.words import count_words, distinct_words, known_words
 
 UP, ERASE, LEAVE = "\x1b[A", "\x7f", "\x04"
 
@@ -68,20 +70,33 @@ def test_a_byte_that_is_not_utf8_does_not_end_the_session(folder: Path) -> None:
 
 
 def test_words_are_those_of_the_training_text(folder: Path) -> None:
-    run = checkpoint.load(str(folder / "run"))
-    assert run.languages == ("fr", "en")
-    assert run.words == set(chain.from_iterable(map(distinct_words, read_lines(folder / "train.fr"))))
-    assert run.new_words("LE CHAT, le garçon et l'Élan; l'élan") == ["et", "l", "élan"]
+    trained = checkpoint.load(str(folder / "run"))
+    assert trained.languages == ("fr", "en")
+    assert trained.words == set(chain.from_iterable(map(distinct_words, read_lines(folder / "train.fr"))))
+    assert trained.new_words("LE CHAT, le garçon et l'Élan; l'élan") == ["et", "l", "élan"]
+
+
+def test_a_translation_says_once_which_words_were_not_seen_in_training(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["Le zorglub voit le chat.", *(f"mot{number}" for number in range(1200)), "Le zorglub", "Le chat"]
+    expected = "1201 words not seen in training: zorglub, " + ", ".join(f"mot{number}" for number in range(9)) + ", ..."
+    ended = run("translate checkpoint=run search.beam=1 search.length_factor=0", folder, "\n".join(lines).encode())
+    assert ended.out.count("\n") == len(lines) and [line for line in ended.err.splitlines() if "seen" in line] == [expected]
+    entente.load(folder / "run", device="cpu").translate(["Le zorglub", "Le chat", "ZORGLUB"])
+    assert capsys.readouterr().err.splitlines()[-1:] == ["1 word not seen in training: zorglub"]
 
 
 def test_words() -> None:
     assert distinct_words("L'Afrique, aujourd'hui !") == ["l", "afrique", "aujourd", "hui"]
-    assert distinct_words("今天, Anna 来了 ... 2 × 2") == ["今", "天", "anna", "来", "了", "2"]
+    assert distinct_words("今天, Anna 来了。 ... 2 × 2") == ["今", "天", "anna", "来", "了", "2"]
+    counts = {"L'Afrique,  aujourd'hui !": 3, "今天, Anna来了。": 7, "ชื่อ": 2, "한국어 문장": 2, "カタカナ": 4, "": 0}
+    assert {text: count_words(text) for text in counts} == counts
 
 
 def test_the_words_of_a_large_text_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "MOST", 3)
     assert known_words(["b a", "a c"]) == "a\nb\nc"
     assert known_words(["b a", "a c d"]) == ""
-    run: Any = checkpoint.TrainedRun(*[None] * 5, words=frozenset())
-    assert run.new_words("b a") == []  # rather than all words
+    untrained: Any = checkpoint.TrainedRun(*[None] * 5, words=frozenset())
+    assert untrained.new_words("b a") == []  # rather than all words

@@ -1,6 +1,5 @@
 """Tests that the user's files become a corpus: which pairs are kept, held out, weighted and dropped, and what is refused."""
 
-import gzip
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -85,31 +84,15 @@ def test_dropped_pairs_are_counted(read: Callable[..., Corpus], write: Callable[
     assert uneven.train.to_dict() == {"src": ["un deux"], "tgt": ["one"]}
     assert uneven.dropped == {"train: uneven": 2}
     assert is_complete(corpus) and is_complete(uneven)
+    even = read(train=write("z", "un deux trois", "我们今天"), max_words=4, max_ratio=1.5)  # a character counts as a word
+    assert even.dropped == {}
 
 
-GZ = gzip.compress(b"un " * 97 + b"\ndeux\ntrois\n", mtime=0)
-
-
-@pytest.mark.parametrize(
-    ("src", "message"),
-    [
-        (gzip.compress(b"", mtime=0), "bad.fr: the file is empty$"),
-        (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair is left after dropping empty, over-long and uneven ones$"),
-        (b"\xef\xbb\xbfa\n\xff\nc", "bad.fr, line 2: not UTF-8 text; "),
-        (gzip.compress(b"a\nb\n\xe9", mtime=0), "bad.fr, line 3: not UTF-8 text; "),
-        *[(GZ[:n], "bad.fr: damaged or truncated gzip file") for n in (2, 7, len(GZ) - 1)],
-        (GZ[:23] + b"?" + GZ[24:], "bad.fr: damaged or truncated gzip file"),
-        (GZ + b"rubbish", "bad.fr: damaged or truncated gzip file"),
-    ],
-)
-def test_a_bad_file_is_an_error_with_its_place(
-    read: Callable[..., Corpus], write: Callable[..., Sides], tmp_path: Path, src: bytes, message: str
-) -> None:
-    bad = write("bad", src, "one\ntwo\nthree\n")
-    for split in ("train", "valid", "test"):
-        with pytest.raises(InputError, match=message) as error:
-            read(**{split: bad})
-        assert str(error.value).startswith(str(tmp_path)) and "\n" not in str(error.value)
+def test_pairs_with_characters_to_clean_are_counted(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
+    corpus = read(train=write("t", "u\u00adn\na\u2003b\nc", "one\ntwo\u200b\n c"), test=write("s", "x\ty", "z"))
+    assert corpus.train.to_dict() == {"src": ["un", "a b", "c"], "tgt": ["one", "two", "c"]}
+    names = ("train: invisible characters", "train: tabs or unusual spaces", "test: tabs or unusual spaces")
+    assert corpus.cleaned == dict(zip(names, (2, 1, 1), strict=True))
 
 
 def test_the_settings_that_select_the_text_are_named() -> None:

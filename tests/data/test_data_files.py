@@ -1,12 +1,17 @@
 """Tests that all file formats give the same pairs, and that a bad file is reported in one line that locates the error."""
 
+import bz2
 import csv
 import gzip
 import io
 import json
-from collections.abc import Callable
+import logging
+import lzma
+import unicodedata
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,8 +30,13 @@ SWAPPED = Columns(("fr", "en"), (2, 1))
 def test_clean() -> None:
     assert clean("\u00a0 e\u0301te\u0301\u202f?\u2007!\r") == "été ? !"
     assert clean("été\u2009?") == "été ?"
-    assert clean("a  b\tc") == "a  b\tc"
+    assert clean("a  b\tc") == "a  b c"
     assert clean(" \u00a0\t") == ""
+    spaces = [space for space in map(chr, range(0x10000)) if unicodedata.category(space) == "Zs"]
+    assert len(spaces) == 17 and {clean(f"a{space}b") for space in spaces} == {"a b"}
+    for code in (0xAD, *range(0x200B, 0x2010), 0x2060, 0xFEFF):
+        assert clean(f"e{chr(code)}\u0301{chr(code)}t") == "ét" == clean("\ufeffét")
+    assert clean("می\u200cخواهم श्री\u200d मान \u200d") == "می\u200cخواهم श्री मान"  # joiners stay within Persian or Hindi words
 
 
 def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
@@ -37,15 +47,18 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     assert len([*read_lines(path)]) == 4
 
 
-def as_csv(pairs: list[Pair]) -> bytes:
+def as_csv(pairs: list[Pair], delimiter: str = ",") -> bytes:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(pairs)
+    csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(pairs)
     return out.getvalue().encode()
 
 
-def as_json(pairs: list[Pair], nested: bool, ascii: bool) -> bytes:
-    items = [{"fr": src, "id": 7, "en": tgt} for src, tgt in pairs]
-    lines = [json.dumps({"translation": item} if nested else item, ensure_ascii=ascii) for item in items]
+def as_json(pairs: list[Pair], nested: bool, ascii: bool, array: bool = False) -> bytes:
+    items: list[dict[str, Any]] = [{"fr": src, "id": 7, "en": tgt} for src, tgt in pairs]
+    items = [{"translation": item} for item in items] if nested else items
+    if array:
+        return json.dumps(items, ensure_ascii=ascii, indent=1).encode()
+    lines = [json.dumps(item, ensure_ascii=ascii) for item in items]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
@@ -63,6 +76,10 @@ FORMATS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
     "crlf.tsv": (BY_NUMBER, lambda pairs: "".join(f"{src}\t{tgt}\r\n" for src, tgt in pairs).encode()),
     "pairs.csv": (BY_NUMBER, as_csv),
     "headed.csv": (BY_NAME, lambda pairs: as_csv([("fr", "en"), *pairs])),
+    "semicolons.csv": (BY_NUMBER, lambda pairs: as_csv(pairs, ";")),
+    "tabs.csv": (BY_NUMBER, lambda pairs: as_csv(pairs, "\t")),
+    "bars.csv": (BY_NAME, lambda pairs: as_csv([("fr", "en"), *pairs], "|")),
+    "array.json": (BY_NAME, lambda pairs: as_json(pairs, nested=False, ascii=False, array=True)),
     "flat.jsonl": (BY_NAME, lambda pairs: as_json(pairs, nested=False, ascii=False)),
     "nested.ndjson": (BY_NAME, lambda pairs: as_json(pairs, nested=True, ascii=True)),
     "flat.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=False)),
@@ -72,36 +89,41 @@ FORMATS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
 sentence = st.text("\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029,;\"'\\ \u00a0\u202fe\u0301éœ😀", max_size=7)
 
 
+def cleaned(pairs: Iterable[Pair]) -> list[Pair]:
+    return [(clean(src), clean(tgt)) for src, tgt in pairs]
+
+
 @settings(max_examples=61, deadline=None)
 @given(pairs=st.lists(st.tuples(sentence, sentence), min_size=1, max_size=5))
 def test_all_formats_give_the_same_pairs(pairs: list[Pair]) -> None:
-    expected = [(clean(src), clean(tgt)) for src, tgt in pairs]
+    expected = cleaned(pairs)
     with TemporaryDirectory() as name:
         folder = Path(name)
         for place, side in enumerate(("fr", "en")):
             (folder / side).write_bytes("".join(f"{pair[place]}\n" for pair in pairs).encode())
-        assert list(read_parallel(folder / "fr", folder / "en")) == expected
+        assert cleaned(read_parallel(folder / "fr", folder / "en")) == expected
         for name, (columns, encode) in FORMATS.items():
             (folder / name).write_bytes(encode(pairs))
-            assert list(read_pairs(folder / name, columns)) == expected, name
+            assert cleaned(read_pairs(folder / name, columns)) == expected, name
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if not name.endswith("parquet")])
 def test_text_may_be_compressed_and_have_a_byte_order_mark(tmp_path: Path, name: str) -> None:
     columns, encode = FORMATS[name]
     pairs = [("Va !", "Go."), ("été", "summer"), ("", "nothing")]
-    for form in (name, f"{name}.gz", name.upper()):
-        for data in (encode(pairs), b"\xef\xbb\xbf" + encode(pairs)):
-            for stored in (data, gzip.compress(data, mtime=0)):
-                (tmp_path / form).write_bytes(stored)
-                assert list(read_pairs(tmp_path / form, columns)) == pairs
+    for data in (encode(pairs), b"\xef\xbb\xbf" + encode(pairs)):
+        for ending, stored in (("gz", gzip.compress(data, mtime=0)), ("bz2", bz2.compress(data)), ("xz", lzma.compress(data))):
+            for form in (name, f"{name}.{ending}", name.upper()):
+                for content in (data, stored):
+                    (tmp_path / form).write_bytes(content)
+                    assert cleaned(read_pairs(tmp_path / form, columns)) == pairs
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[..., list[Pair]]:
     def read(name: str, content: str | bytes, columns: Columns = BY_NAME) -> list[Pair]:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return list(read_pairs(tmp_path / name, columns))
+        return cleaned(read_pairs(tmp_path / name, columns))
 
     return read
 
@@ -117,7 +139,10 @@ def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) 
     text = 'fr,en\r\n"Il dit ""oui"", puis\r\nnon.","He said\n""yes""."\r\nun,"a\rb"\n5" de neige,x\n'
     expected = [('Il dit "oui", puis non.', 'He said "yes".'), ("un", "a\rb"), ('5" de neige', "x")]
     assert read("x.csv", text) == expected
-    with pytest.raises(InputError, match=r"x\.csv, row 2: no en text in column 2 of 1$"):
+    with pytest.raises(
+        InputError,
+        match=r"x\.csv, row 2: no en text in column 2 of 1; columns are separated by tabs, or in CSV by",
+    ):
         read("x.csv", '"a\nb\n",c\nd', BY_NUMBER)
 
 
@@ -136,7 +161,17 @@ def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) 
 )
 def test_headings_are_recognised(read: Callable[..., list[Pair]], columns: Columns, text: str, expected: list[Pair]) -> None:
     assert read("x.tsv", text, columns) == expected
-    assert read("x.csv", text.replace("\t", ","), columns) == expected
+    for delimiter in ",;|":
+        assert read("x.csv", text.replace("\t", delimiter), columns) == expected
+
+
+def test_a_heading_that_is_read_as_a_pair_is_named(
+    read: Callable[..., list[Pair]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
+    assert read("x.tsv", "en\tsource\tid\nb\ta\t3", SWAPPED)[1:] == read("y.tsv", "b\ta", SWAPPED) == [("a", "b")]
+    [line] = {*caplog.messages}
+    assert "x.tsv: its first row, en, source, id, is read as a pair; if it is a heading, give columns by name" in line
 
 
 def test_keys_and_columns_by_name(read: Callable[..., list[Pair]]) -> None:
@@ -158,6 +193,8 @@ def parquet(table: pa.Table) -> bytes:
     return out.getvalue()
 
 
+GZ = gzip.compress(b"un\tone\n" * 97, mtime=0)
+DAMAGED = [GZ[:2], GZ[:7], GZ[:-1], GZ[:23] + b"?" + GZ[24:], GZ + b"rubbish", lzma.compress(GZ)[:-9], b"BZh9 is no text"]
 GOOD = '{"fr": "a", "en": "b"}\n'
 INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
 
@@ -169,7 +206,14 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.tsv", "fr\tb\n", BY_NAME, ": no column is named en or tgt; "),
         ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), (1, 3)), ", row 1: no en text in column 3 of 2$"),
         ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: not valid CSV \("),
-        ("x.json", "[\n" + GOOD + "]", BY_NAME, ", line 1: not a JSON object; each line must be an object"),
+        ("x.tsv", "a\tb\nc d", BY_NUMBER, ", row 2: no en text in column 2 of 1; columns are separated by tabs"),
+        *[("x.tsv", data, BY_NUMBER, ": damaged or truncated compressed file ") for data in DAMAGED],
+        ("x.tsv", gzip.compress(b""), BY_NUMBER, ": the file is empty$"),
+        ("x.tsv", b"\xef\xbb\xbfa\tb\n\xff\tc", BY_NUMBER, ", line 2: not UTF-8 text; "),
+        ("x.tsv", gzip.compress(b"a\tb\n\n\xe9"), BY_NUMBER, ", line 3: not UTF-8 text; "),
+        ("x.tsv.zip", b"PK\3\4", BY_NUMBER, ": a zip archive; unpack it"),
+        ("x.json", "[\n" + GOOD, BY_NAME, ", item 1: not a JSON object; each line, or each item of an array, must be"),
+        ("x.json", "[" + GOOD + ", 3]", BY_NAME, ", item 2: not a JSON object; "),
         ("x.jsonl", GOOD + "[3]", BY_NAME, ", line 2: not a JSON object; "),
         ("x.jsonl", GOOD + '\n{"fr": "a"}', BY_NAME, ", row 3: no en text in column 2 of 2$"),
         ("x.jsonl", GOOD + '{"fr": "a", "en": null}', BY_NAME, ", row 2: no en text in column 2 of 2$"),

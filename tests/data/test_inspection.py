@@ -98,17 +98,18 @@ def test_the_command_prints_advice_and_writes_lists(tmp_path: Path) -> None:
     overrides = write_corpus(tmp_path)
     lines = (tmp_path / "train.en").read_text().splitlines()
     (tmp_path / "train.en").write_text("\n".join(["", *lines[1:]]) + "\n")
-    (tmp_path / "train.fr").write_text((tmp_path / "train.fr").read_text().replace("Le ", "\u200bLe ", 3))
+    (tmp_path / "train.fr").write_text((tmp_path / "train.fr").read_text().replace("Le ", "\u202aL\u00ade ", 3))
     command = " ".join(["data", *(o.replace(str(tmp_path), ".") for o in overrides), "output=lists", "output_dir=out"])
     ended = run(command, tmp_path)
     assert ended.code == 0 and "Traceback" not in ended.err
     assert max(map(len, ended.out.splitlines())) <= 80
     advice = ended.out.partition("\nAdvice\n")[2]
+    assert "replaced by spaces: 3 train: invisible" in " ".join(ended.out.split())
     assert "1 train: empty." in advice and "Pairs with invisible characters: 2." in advice and "are in lists." in advice
     names = ["duplicates.tsv", "leaks.tsv", "misalignment.tsv", "odd.tsv"]
     assert sorted(path.name for path in (tmp_path / "lists").iterdir()) == names
     table = [line.split("\t") for line in (tmp_path / "lists" / "odd.tsv").read_text().splitlines()]
     fr = (tmp_path / "train.fr").read_text().splitlines()
-    pairs = [(fr[i].replace("\u200b", "\\u200b"), lines[i]) for i in (1, 2)]  # line 1 has no translation, so it is dropped
+    pairs = [(fr[i].replace("\u202aL\u00ad", "\\u202aL"), lines[i]) for i in (1, 2)]  # line 1 has no translation
     assert table[0] == ["what", "split", "pair", "src", "tgt"]
     assert table[1:] == [["invisible character", "train", str(i), *pair] for i, pair in enumerate(pairs, start=1)]

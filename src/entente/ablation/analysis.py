@@ -1,6 +1,6 @@
 """Compares the errors of two runs on one split, by sentence and by word, in the manner of compare-mt (Neubig et al. 2019).
 
-Words are the case-sensitive tokens of sacreBLEU's tokenizer 13a. A word of the reference is right if the translation contains
+Words are the case-sensitive tokens with which BLEU was computed. A word of the reference is right if the translation contains
 it too. If a sentence repeats the word, counts are clipped as in BLEU. In each pair of values, the baseline's comes first.
 """
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics import CHRF
-from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from entente.ablation.runs import Run, Suite
 from entente.data.corpora import describe_sources, read_corpus
@@ -22,7 +21,6 @@ from entente.settings import RunSettings
 from entente.validation import validate
 
 FREQUENCIES = (0, 1, 2, 3, 4, 5, 10, 100, 1000)  # lower bounds of the ranges of training frequency, as in compare-mt
-TOKENIZE = Tokenizer13a()
 MAX_ITEMS, SAMPLES = 20, 5  # words and sentences of two runs on the page; sentences of all variants
 MAX_REPEATS = 2  # sentences with the same kind of error
 Words = Counter[str]
@@ -35,7 +33,8 @@ def analyse(suite: Suite, split: str, trusted: bool) -> dict[str, Any]:
     the words that only this run has right; `sentences`, some that differ (see `contrasts`); `names` of the runs; `split`."""
     columns = [run.translations(split) for run in suite.runs]
     sources, references, texts = columns[0]["source"], columns[0]["reference"], [each["translation"] for each in columns]
-    words, *written = [[Counter(TOKENIZE(line).split()) for line in lines] for lines in (references, *texts)]
+    tokenize = suite.runs[0].bleu(split).tokenizer
+    words, *written = [[Counter(tokenize(line).split()) for line in lines] for lines in (references, *texts)]
     right = [[a & b for a, b in zip(words, lines, strict=True)] for lines in written]
     lost = [total(a - b for a, b in zip(*sides, strict=True)) for sides in (right, right[::-1])]
     only = [[(word, n) for word, n in counts.most_common() if any(map(str.isalnum, word))][:MAX_ITEMS] for counts in lost]
@@ -43,7 +42,7 @@ def analyse(suite: Suite, split: str, trusted: bool) -> dict[str, Any]:
     rows = [[a["words"], f"{a['sentences']:,}", arrow([a["bleu"], b["bleu"]], ".1f")] for a, b in lengths]
     tables, problem = {"By the length of the source": [["source words", "sentences", "BLEU"], *rows]}, ""
     try:
-        trained = training_words(suite.runs[0], trusted)
+        trained = training_words(suite.runs[0], split, trusted)
         lines = by_frequency(trained, total(words), [*map(total, written)], [*map(total, right)])
         tables["By the frequency of a word in the training text"] = lines
     except (InputError, OSError) as error:
@@ -56,13 +55,15 @@ def total(counts: Iterable[Words]) -> Words:
     return Counter(chain.from_iterable(words.elements() for words in counts))
 
 
-def training_words(run: Run, trusted: bool) -> Words:
-    """Counts the words of the target side of the training text. Raises InputError if it cannot be read or is not trusted."""
+def training_words(run: Run, split: str, trusted: bool) -> Words:
+    """Counts the words of the target side of the training text, tokenized like a split. Raises InputError if the text cannot be
+    read or is not trusted."""
     data = validate(RunSettings, run.config, f"{run.directory / 'config.yaml'}: ").data
     if (places := describe_sources(data)) and not trusted:
         raise InputError(f"add trust_data=true to read the corpus that {run.directory} names: {places}")
     lines = read_corpus(data, Path(run.config["output_dir"]) / "cache").train["tgt"]
-    return Counter(chain.from_iterable(TOKENIZE(line).split() for line in lines))
+    tokenize = run.bleu(split).tokenizer
+    return Counter(chain.from_iterable(tokenize(line).split() for line in lines))
 
 
 def by_frequency(trained: Words, reference: Words, written: Sequence[Words], right: Sequence[Words]) -> Lines:

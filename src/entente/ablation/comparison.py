@@ -124,6 +124,8 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
             if different := [run for run, digest in zip(runs, digests[1:], strict=True) if digest != digests[0]]:
                 text = f"{different[0].directory}: its {split} sentences are not those of {base.directory}"
                 raise InputError(f"{text}; compare runs on the same corpus")
+            if len({run.metrics[split]["signature"]["bleu"].partition("|version")[0] for run in (base, *runs)}) > 1:
+                raise InputError(f"{base.directory}: not all BLEU of {split} have its signature; compare runs scored alike")
             for run, p in zip(runs, paired_bootstrap(counts, samples), strict=True):
                 compared[run.variant].append((p, run.metrics[split]["bleu"], base.metrics[split]["bleu"]))
     worst = {variant: max(p for p, _, _ in seeds) for variant, seeds in compared.items()}
@@ -131,7 +133,7 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     numbers = {}
     for variant in suite.variants:
         metrics = [run.metrics[split] for run in suite.of(variant) if split in run.metrics]
-        bleu, chrf, nll = ([scores[name] for scores in metrics] for name in ("bleu", "chrf", "nll"))
+        bleu, chrf, nll = ([scores[name] for scores in metrics if name in scores] for name in ("bleu", "chrf", "nll"))
         differences = [score - base for _, score, base in compared[variant]]
         numbers[variant] = {
             "bleu": mean(bleu),

@@ -11,6 +11,8 @@ import json
 import logging
 import math
 import os
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,7 +34,7 @@ Content = TypeVar("Content")
 BASELINE, ROWS = "baseline", "runs.jsonl.gz"
 # Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
 IGNORED: tuple[str, ...] = ("seed", "name", "output_dir", "variant", "also_evaluate", "views.", "checkpoint.keep")
-IGNORED += ("trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
+IGNORED += ("evaluation.metrics", "trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
 
 
 @dataclass
@@ -100,7 +102,12 @@ class Run:
             return self.row["counts"][split], self.row["sentences"][split]
         texts = self.translations(split)
         digest = hashlib.sha256(json.dumps([texts["source"], texts["reference"]]).encode()).hexdigest()
-        return BLEU(force=True)._extract_corpus_statistics(texts["translation"], [texts["reference"]]), digest
+        return self.bleu(split)._extract_corpus_statistics(texts["translation"], [texts["reference"]]), digest
+
+    def bleu(self, split: str) -> BLEU:
+        """Returns the metric with the tokenizer with which a split was scored."""
+        tokenize = re.findall(r"\|tok:(ja-mecab|ko-mecab|[^|]+)", self.metrics[split]["signature"]["bleu"])
+        return BLEU(tokenize=tokenize[0], force=True)
 
     @cached_property
     def history(self) -> dict[str, list[tuple[int, float]]]:
@@ -186,7 +193,8 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
     unfinished = [path for path in paths if path not in folders and not (path / "metrics.json").exists()]
     problems = [f"{path}: not a run, since it has no config.yaml; give the directory of a finished run" for path in folders]
     problems += [
-        f"{path}: not finished, since it has no metrics.json; finish it with train resume={path}" for path in unfinished
+        f"{path}: not finished, since it has no metrics.json; finish it with: entente train resume={shlex.quote(str(path))}"
+        for path in unfinished
     ]
     if problems:
         raise InputError(*problems)

@@ -19,12 +19,16 @@ from torch import Tensor
 from entente.attention.record import AttentionMap, Side, sides_of
 from entente.data.alignments import Gold, Link, Span
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Tokenizer, Vocabulary
+from entente.data.words import CHARACTER, UNSPACED
 
 Step = Literal["produced", "read"]
 STEPS: tuple[Step, ...] = get_args(Step)
 NO_LINK = -1
 # An elided French article or pronoun is a word of its own (l', qu'); English n't and 's belong to the word before them.
-WORD = re.compile(r"\b(?:[cdjlmnst]|(?:jus|lors|puis|quoi)?qu)['’](?=\w)|\w+(?:['’-]\w+)*|[^\w\s]", re.IGNORECASE)
+LETTERS = rf"[^\W{UNSPACED}]+"
+WORD = re.compile(
+    rf"\b(?:[cdjlmnst]|(?:jus|lors|puis|quoi)?qu)['’](?=\w)|{CHARACTER}|{LETTERS}(?:['’-]{LETTERS})*|[^\w\s]", re.IGNORECASE
+)
 
 
 class Words(NamedTuple):

@@ -1,7 +1,7 @@
 """Score a checkpoint. It translates splits of the run's corpus or your own files, and prints BLEU, chrF, TER and NLL.
 
 entente evaluate checkpoint=outputs/RUN split=test search.beam=5
-entente evaluate checkpoint=outputs/RUN src=my.fr tgt=my.en output=scores
+entente evaluate checkpoint=outputs/RUN src=my.fr tgt=my.en output=scores evaluation.metrics=[bleu,chrf]
 entente evaluate checkpoint=outputs/RUN split=all attention=true
 """
 
@@ -25,9 +25,9 @@ from entente.data.corpora import Corpus, corpus_of
 from entente.data.files import read_parallel
 from entente.data.module import TranslationData
 from entente.data.pairs import Pair
-from entente.decoding.search import search_name
+from entente.decoding.search import search_name, with_changes
 from entente.errors import InputError
-from entente.evaluation import evaluate, show, write_translations
+from entente.evaluation import bleu_tokenizer, evaluate, show, write_translations
 from entente.files import is_split, write_json, write_text
 from entente.process import prepare_process
 from entente.settings import SearchSettings
@@ -40,13 +40,16 @@ ONE_TOKEN = SearchSettings(length_factor=0, length_offset=1)  # the shortest sea
 
 def main(settings: EvaluateSettings) -> None:
     """Scores splits of the corpus that a checkpoint was trained on, or the user's own files. Prints the scores, and writes
-    metrics.json and translations to `output`, if given. The NLL always comes from torch."""
+    metrics.json and translations to `output`, if given, the translations before they are scored. The NLL always comes from
+    torch."""
     output = Path(settings.output) if settings.output else None
     if output and (output / "config.yaml").exists():  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
     search, engine = search_and_engine(run, settings, run.settings.search)
+    scoring = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
+    tokenize = bleu_tokenizer(run.settings, scoring)
     corpus, splits = _own_files(settings, run) if settings.src else _stored_splits(settings, run)
     batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
     data = TranslationData(corpus, run.vocabulary, batch)
@@ -55,21 +58,24 @@ def main(settings: EvaluateSettings) -> None:
         if output:
             output.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=output).close()  # fails before decoding if the folder cannot be written to
-        evaluations, metrics, engine_entry = {}, {}, {"engine": engine.name} if engine else {}
+        metrics, engine_entry = {}, {"engine": engine.name} if engine else {}
         for split in splits:
             log.info("evaluating %s", split)
             with Task(f"evaluating {split}"):
-                evaluation = evaluate(run.model, run.vocabulary, evaluation_splits[split], ONE_TOKEN if engine else search)
+                torch_search = ONE_TOKEN if engine else search
+                evaluation = evaluate(run.model, run.vocabulary, evaluation_splits[split], torch_search, tokenize)
                 if engine:
                     best = [n_best[0] for n_best in engine(evaluation.sources)]
                     texts = [run.vocabulary.text(hypothesis.tokens) for hypothesis in best]
                     evaluation = replace(evaluation, hypotheses=texts, cut=sum(not hypothesis.ended for hypothesis in best))
-                evaluations[split], metrics[split] = evaluation, {**evaluation.metrics(), **engine_entry}
+            if output:
+                write_translations(output, {split: evaluation})
+            with Task(f"scoring the translations of {split}"):
+                metrics[split] = {**evaluation.metrics(scoring.metrics), **engine_entry}
     measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
     for split, measurements in measured.items():
         metrics[split]["attention"] = measurements.report
     if output:
-        write_translations(output, evaluations)
         for split, measurements in measured.items():
             if measurements.links:
                 write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(measurements.links))

@@ -7,11 +7,13 @@ from pydantic import ConfigDict, Field
 
 from entente.settings import (
     LISTS,
+    BleuTokenizer,
     Count,
     DataSettings,
     File,
     Folder,
     GrammarSettings,
+    Metrics,
     Name,
     OutputDir,
     Section,
@@ -50,10 +52,16 @@ class DecodingSettings(Section):
             yield f"quantization={self.quantization} needs engine=ctranslate2; add it, or leave quantization out"
 
 
+class EvaluationChanges(Section):
+    tokenize: BleuTokenizer | None = setting(None, RUNS)
+    metrics: Metrics | None = setting(None, RUNS)
+
+
 class EvaluateSettings(DecodingSettings):
     split: str | Texts = setting(
         "test", "split or splits of the corpus, or all; test@alone batches each sentence alone, test@mixed mixes lengths"
     )
+    evaluation: EvaluationChanges = EvaluationChanges()
     trust_data: bool = setting(False, TRUST)
     src: File | None = setting(None, "file of source sentences to score instead of a split; needs tgt=FILE too")
     tgt: File | None = setting(None, "like src, for the target")
@@ -82,7 +90,7 @@ class TranslationSearch(SearchChanges):
 
 class TranslateSettings(DecodingSettings):
     search: TranslationSearch = TranslationSearch()
-    input: File | None = setting(None, "text file, plain or gzip; null: standard input, or a prompt in a terminal")
+    input: File | None = setting(None, "text file, plain or compressed; null: standard input, or a prompt in a terminal")
     output: File | None = setting(None, "file for the translations; null: standard output")
 
 

@@ -24,6 +24,7 @@ from entente.commands.stored import search_and_engine
 from entente.console import Task
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
+from entente.data.words import unseen
 from entente.decoding.search import CUT, Hypothesis, search_name, translation_search
 from entente.decoding.translate import translate
 from entente.errors import InputError
@@ -54,6 +55,7 @@ def main(settings: TranslateSettings) -> None:
             total = f" of {sum(1 for _ in _read(settings.input, run.vocabulary.src)):,}"
     else:
         total = ""
+    new_words: dict[str, None] = {}
     output = open_atomic(Path(settings.output)) if settings.output else nullcontext()
     with output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
@@ -70,6 +72,9 @@ def main(settings: TranslateSettings) -> None:
                 places = ", ".join(cut[:EXAMPLES]) + (", ..." if len(cut) > EXAMPLES else "")
                 log.warning("%d of %d translations were %s (line %s)", len(cut), len(chunk), CUT, places)
             first += len(chunk)
+            new_words |= dict.fromkeys(word for line in chunk for word in run.new_words(line))
+    if message := unseen(new_words):
+        log.warning("%s", message)
 
 
 def _prompt(run: checkpoint.TrainedRun, search: SearchSettings, engine: Engine) -> None:
@@ -88,8 +93,8 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings, engine: Engine) 
             except (UnicodeError, InputError) as error:
                 print(error if isinstance(error, InputError) else "not UTF-8 text; set the terminal's encoding to UTF-8")
                 continue
-            if new := run.new_words(sentence):
-                print(f"not seen in training: {escape.line(', '.join(new))}")
+            if message := unseen(run.new_words(sentence)):
+                print(escape.line(message))
             for hypothesis in engine([sentence])[0] if sentence else ():
                 text = escape.line(run.vocabulary.text(hypothesis.tokens))
                 print(f"{tgt}> {text}" + (f"   ({hypothesis.score:.3f})" if search.n_best > 1 else ""))

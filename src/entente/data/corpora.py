@@ -24,8 +24,9 @@ from datasets.table import MemoryMappedTable
 from entente.console import Task
 from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
-from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
+from entente.data.files import INVISIBLE, SPACES, Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair, Pairs, hold_out, match_key
+from entente.data.words import count_words
 from entente.errors import InputError, reason
 from entente.files import write_text
 from entente.settings import DataSettings, FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
@@ -33,7 +34,7 @@ from entente.validation import flat
 
 log = logging.getLogger("entente")
 
-VERSION = 3  # of the stored corpora; raise it whenever the same settings and files would give other pairs
+VERSION = 4  # of the stored corpora; raise it whenever the same settings and files would give other pairs
 SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 URL = ("http://", "https://")
@@ -48,6 +49,7 @@ class Corpus:
     tests: dict[str, Dataset]
     dropped: dict[str, int] = field(default_factory=dict)  # nonzero numbers of dropped pairs by "split: reason"
     read: dict[str, int] = field(default_factory=dict)  # number of pairs read, by split, before any were held out or dropped
+    cleaned: dict[str, int] = field(default_factory=dict)  # numbers of pairs with characters that `clean` changed, likewise
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
     weights: np.ndarray | None = None  # (N,) how many times an epoch contains each training pair; None if all are 1
 
@@ -68,7 +70,7 @@ class Corpus:
 
 
 class Source(NamedTuple):
-    """A text. where: names it in messages. pairs: can be iterated over only once."""
+    """A text. where: names it in messages. pairs: not yet cleaned; can be iterated over only once."""
 
     where: str
     pairs: Iterable[Pair]
@@ -93,7 +95,7 @@ def grammar(settings: GrammarSettings) -> Sources:
 
     def pairs(split: str) -> Iterator[Pair]:
         for pair in derive()[split]:
-            yield clean(pair.text(settings.src)), clean(pair.text(settings.tgt))
+            yield pair.text(settings.src), pair.text(settings.tgt)
 
     def gold(split: str) -> Iterator[Gold]:
         for pair in derive()[split]:
@@ -199,7 +201,7 @@ def read_corpus(settings: DataSettings, cache_dir: Path | None = None) -> Corpus
 
 def corpus_of(pairs: Iterable[Pair], name: str, where: str) -> Corpus:
     """Returns a corpus for evaluation only, in which every split has the same pairs. name: that of the test set."""
-    read = [*pairs]
+    read = [(clean(src), clean(tgt)) for src, tgt in pairs]
     usable = [pair for pair in read if all(pair)]
     _refuse_empty(len(usable), where)
     if len(usable) < len(read):
@@ -217,13 +219,19 @@ def describe_sources(settings: DataSettings) -> str:
 def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path) -> None:
     """Stores the corpus. Long and uneven pairs are dropped from train only, since a score covers all sentences of its split.
     Without a validation set, pairs of the first text are held out, and extra pairs that contain a held-out sentence dropped."""
-    read, dropped = Counter[str](), Counter[str]()
+    read, dropped, changes = Counter[str](), Counter[str](), Counter[str]()
     max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
+
+    def cleaned(split: str, text: Source) -> Iterator[Pair]:
+        for pair in text.pairs:
+            for kind, pattern in (("invisible characters", INVISIBLE), ("tabs or unusual spaces", SPACES)):
+                changes[f"{split}: {kind}"] += any(map(pattern.search, pair))
+            yield clean(pair[0]), clean(pair[1])
 
     def usable(text: Source) -> Iterator[Pair]:
         """Yields the pairs of a training text that are neither too long nor uneven, and those that are empty."""
-        for pair in text.pairs:
-            shorter, longer = sorted(len(side.split()) for side in pair)
+        for pair in cleaned("train", text):
+            shorter, longer = sorted(map(count_words, pair))
             if longer > max_words:
                 dropped["train: over-long"] += 1
             elif shorter and longer > max_ratio * shorter:
@@ -234,7 +242,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     texts = [Pairs(usable(text), scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
     read["train"] = dropped.total()
     evaluated = {name: text for name, (text, *_) in sources.items() if name != "train"}
-    parts = {name: Pairs(text.pairs, folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
+    parts = {name: Pairs(cleaned(name, text), folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
     for name, part in [*(("train", text) for text in texts), *parts.items()]:
         read[name] += part.read
         dropped[f"{name}: empty"] += part.read - len(part)
@@ -266,6 +274,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
         "digests": {name: part.digest for name, part in parts.items()},
         "read": read,
         "dropped": +dropped,
+        "cleaned": +changes,
         "weights": [text.weight for text in sources["train"]],
         "sizes": sizes,
         "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in evaluated.items() if text.gold},
@@ -302,4 +311,5 @@ def _open(folder: Path) -> Corpus:
     weights = np.repeat(np.array(content["weights"], np.int16), content["sizes"])
     gold = {name: [*map(Gold.from_lists, links)] for name, links in content["gold"].items()}
     train, valid = splits.pop("train"), splits.pop("valid")
-    return Corpus(train, valid, splits, content["dropped"], content["read"], gold, weights if weights.max() > 1 else None)
+    counts = content["dropped"], content["read"], content["cleaned"]
+    return Corpus(train, valid, splits, *counts, gold, weights if weights.max() > 1 else None)

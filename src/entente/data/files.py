@@ -1,17 +1,21 @@
-r"""Reads text files, and files of sentence pairs in the usual formats. All readers yield cleaned text.
+r"""Reads text files, and files of sentence pairs in the usual formats. The pairs are not yet cleaned.
 
 Only "\n" ends a line; a lone CR, U+2028 or a form feed does not. A blank line is read as an empty sentence or pair.
 """
 
+import bz2
 import csv
 import gzip
 import json
+import logging
+import lzma
 import re
 import sys
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +25,17 @@ import pyarrow.parquet as pq
 from entente.data.pairs import Pair
 from entente.errors import InputError, reason
 
-GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
-UTF8_BOM = b"\xef\xbb\xbf"
-TYPOGRAPHIC_SPACE = re.compile("[\u00a0\u2007\u2009\u202f]")  # three no-break spaces and the thin space
+log = logging.getLogger("entente")
+
+OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}  # by a file's first bytes
+ZIP_MAGIC, UTF8_BOM = b"PK\x03\x04", b"\xef\xbb\xbf"
+DELIMITERS, SAMPLE = ",;\t|", 100  # of CSV; the lines that decide between them
+HEADINGS = {"src", "tgt", "source", "target", "french", "english"}  # besides the languages
+SPACES = re.compile("[\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")  # the tab, and all spaces (category Zs) but U+0020
+# Format characters. The joiners U+200C and U+200D stay between letters of scripts that spell with them (Arabic to Mongolian).
+INVISIBLE = re.compile(
+    "[\u00ad\u200b\u200e\u200f\u2060\ufeff]|(?<![\u0600-\u18af])[\u200c\u200d]|[\u200c\u200d](?![\u0600-\u18af])"
+)
 
 
 class Columns(NamedTuple):
@@ -49,20 +61,20 @@ class Columns(NamedTuple):
 
 
 def clean(line: str) -> str:
-    """Converts a line to NFC, replaces typographic spaces (U+00A0, U+2007, U+2009, U+202F) with ordinary ones, and strips
-    leading and trailing white space. All text is cleaned in this way before it is tokenized, in training and in translation."""
-    return TYPOGRAPHIC_SPACE.sub(" ", unicodedata.normalize("NFC", line)).strip()
+    """Drops INVISIBLE characters, replaces SPACES with ordinary ones, converts a line to NFC, and strips leading and trailing
+    white space. All text is cleaned in this way before it is tokenized, in training and in translation."""
+    return unicodedata.normalize("NFC", SPACES.sub(" ", INVISIBLE.sub("", line))).strip()
 
 
 def read_lines(path: Path | None) -> Iterator[str]:
-    """Yields the cleaned lines of UTF-8 text, plain or gzip (recognised by its first bytes). None means standard input."""
+    """Yields the cleaned lines of UTF-8 text, plain or compressed (see OPENERS). None means standard input."""
     return map(clean, _lines(path))
 
 
 def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     """Yields each line of `src` with the same line of `tgt`. Raises InputError if one file has more lines than the other."""
     try:
-        yield from zip(read_lines(src), read_lines(tgt), strict=True)
+        yield from zip(_lines(src), _lines(tgt), strict=True)
     except ValueError as error:
         longer, shorter = (src, tgt) if "shorter" in str(error) else (tgt, src)
         rule = "each line must be the translation of the same line in the other file"
@@ -70,33 +82,38 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
 
 
 def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
-    """Yields the pairs of one file. Its suffix gives the format: Parquet, or optionally gzipped TSV, CSV or JSON Lines."""
-    form = Path(path.name.lower().removesuffix(".gz")).suffix
+    """Yields the pairs of one file. Its suffix gives the format: Parquet, or optionally compressed TSV, CSV or JSON."""
+    form = Path(re.sub(r"\.(gz|bz2|xz|zip)$", "", path.name.lower())).suffix
     if form not in FORMATS:
         raise InputError(
             f"{path}: unknown format; a file of pairs ends in {', '.join(FORMATS)}; "
-            "all but Parquet may be compressed (.gz); two parallel files are given as .src=FILE .tgt=FILE"
+            "all but Parquet may be compressed (.gz, .bz2, .xz); two parallel files are given as .src=FILE .tgt=FILE"
         )
     return pairs_of(str(path), FORMATS[form](path), columns, headed=form not in (".tsv", ".txt", ".csv"))
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
-    """Yields the cleaned pairs of a table. The first row is a heading if `headed`, or if a column is looked up by name."""
+    """Yields the pairs of a table. The first row is a heading if `headed`, or if a column is looked up by name."""
     places = None
     for number, cells in enumerate(rows, start=0 if headed else 1):
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
             yield "", ""
             continue
         if places is None:
-            places = columns.places(where, [clean(cell) for cell in cells])
+            names = [clean(cell) for cell in cells]
+            places = columns.places(where, names)
             if headed or not all(isinstance(column, int) for column in columns.selected):
                 continue
+            if {names[place].lower() for place in places if place < len(names)} <= HEADINGS.union(columns.languages):
+                advice = "if it is a heading, give columns by name"
+                log.warning("%s: its first row, %s, is read as a pair; %s", where, ", ".join(names), advice)
         pair = []
         for place, language in zip(places, columns.languages, strict=True):
             cell = cells[place] if place < len(cells) else None
             if not isinstance(cell, str) or re.search("[\ud800-\udfff]", cell):  # JSON can contain half a surrogate pair
-                raise InputError(f"{where}, row {number}: no {language} text in column {place + 1} of {len(cells)}")
-            pair.append(clean(re.sub("\r?\n", " ", cell)))  # a sentence is one line
+                rule = "; columns are separated by tabs, or in CSV by one of , ; | or tabs" if len(cells) == 1 else ""
+                raise InputError(f"{where}, row {number}: no {language} text in column {place + 1} of {len(cells)}{rule}")
+            pair.append(re.sub("\r?\n", " ", cell))  # a sentence is one line
         yield pair[0], pair[1]
 
 
@@ -112,21 +129,44 @@ def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
 
 
 def _csv(path: Path) -> Iterator[Sequence[str]]:
-    reader = csv.reader((f"{line}\n" for line in _lines(path)), strict=True)
+    lines = (f"{line}\n" for line in _lines(path))
+    sample = [*islice(lines, SAMPLE)]
+    reader = csv.reader(chain(sample, lines), delimiter=_delimiter(sample), strict=True)
     try:
         yield from reader
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: not valid CSV ({error})") from None
 
 
+def _delimiter(sample: list[str]) -> str:
+    """Returns the first of DELIMITERS that divides all rows into the same number of columns, at least two, or else a comma.
+    csv.Sniffer also takes a comma in the text for a delimiter."""
+    for delimiter in DELIMITERS:
+        rows: list[list[str]] = []
+        with suppress(csv.Error):  # the last row may be incomplete
+            rows.extend(filter(None, csv.reader(sample, delimiter=delimiter, strict=True)))
+        if len(widths := {*map(len, rows)}) == 1 and widths != {1}:
+            return delimiter
+    return ","
+
+
 def _json(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(_lines(path), start=1):
+    """Yields the objects of JSON Lines, or of a JSON array."""
+
+    def parsed(text: str) -> Any:
         try:
-            item = json.loads(line) if line.strip() else {}  # a blank line is an empty pair
+            return json.loads(text) if text.strip() else {}  # a blank line is an empty pair
         except ValueError:
-            item = None
+            return None
+
+    lines = _lines(path)
+    first = next(lines)
+    is_array = first.lstrip().startswith("[")
+    items = parsed("\n".join([first, *lines])) if is_array else map(parsed, chain([first], lines))
+    for number, item in enumerate([None] if items is None else items, start=1):
         if not isinstance(item, dict):
-            raise InputError(f"{path}, line {number}: not a JSON object; each line must be an object with both sides of a pair")
+            rule = "each line, or each item of an array, must be an object with both sides of a pair"
+            raise InputError(f"{path}, {'item' if is_array else 'line'} {number}: not a JSON object; {rule}")
         yield item
 
 
@@ -148,18 +188,23 @@ FORMATS: dict[str, Callable[[Path], Iterator[Sequence[Any]]]] = {
 
 
 def _lines(path: Path | None) -> Iterator[str]:
-    r"""Yields the lines of plain or gzipped UTF-8 text without "\n"."""
+    r"""Yields the lines of plain or compressed UTF-8 text without "\n"."""
     where, number = path or "standard input", 0
     stored: Any
     with path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:
-        file = gzip.GzipFile(fileobj=stored) if stored.peek(2).startswith(GZIP_MAGIC) else stored
+        start = stored.peek(6)
+        if start.startswith(ZIP_MAGIC):
+            raise InputError(f"{where}: a zip archive; unpack it, and give the file in it")
+        file = next((opener(stored) for magic, opener in OPENERS.items() if start.startswith(magic)), stored)
         try:
             for number, line in enumerate(file, start=1):
                 line = line.removeprefix(UTF8_BOM) if number == 1 else line
                 yield line.removesuffix(b"\n").decode("utf-8")
         except UnicodeDecodeError:
             raise InputError(f"{where}, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{where}: damaged or truncated gzip file ({error}); fetch it again") from None
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            if file is stored:
+                raise
+            raise InputError(f"{where}: damaged or truncated compressed file ({error}); fetch it again") from None
     if path and not number:
         raise InputError(f"{path}: the file is empty")

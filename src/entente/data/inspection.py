@@ -15,7 +15,7 @@ from entente.data.batches import Rows
 from entente.data.corpora import Corpus
 from entente.data.pairs import match_key
 from entente.data.tokenizer import Vocabulary, texts
-from entente.data.words import distinct_words
+from entente.data.words import count_words, distinct_words
 
 SIDES = ("src", "tgt")
 WORST = 200  # minimum number of pairs listed as misaligned; every pair above SUSPECT is listed
@@ -33,7 +33,7 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
     """Returns measurements of the corpus, keyed by split and then by the name of the measurement."""
     numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
     for side, (name, part) in product(SIDES, corpus.splits.items()):
-        lengths = np.array([len(text.split()) for text in _sentences(part, side)])
+        lengths = np.array([count_words(text) for text in _sentences(part, side)])
         sample = slice(None, None, -(-len(part) // SAMPLE))
         pieces = sum(map(len, getattr(vocabulary, side).encode_all(part[sample][side])))
         numbers[name] |= {

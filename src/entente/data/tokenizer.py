@@ -21,6 +21,7 @@ from torch import Tensor
 from entente.console import show_share
 from entente.data.cache import build_once, name_of
 from entente.data.pairs import BLOCK
+from entente.data.words import count_words
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.settings import TokenizerSettings
@@ -110,7 +111,7 @@ class Tokenizer:
     def refuse_too_long(self, sentence: str, where: str) -> None:
         """Raises InputError if a sentence has more than MAX_PIECES pieces."""
         if (pieces := len(self.encode(sentence))) > MAX_PIECES:
-            words = f"{(n := len(sentence.split())):,} word{'s' * (n != 1)} has {pieces:,} pieces"
+            words = f"{(n := count_words(sentence)):,} word{'s' * (n != 1)} has {pieces:,} pieces"
             raise InputError(f"{where}: a sentence of {words}, more than the {MAX_PIECES:,} allowed; split it")
 
     def decode(self, ids: Sequence[int]) -> str:

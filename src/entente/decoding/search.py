@@ -14,7 +14,7 @@ from torch import Tensor
 from entente.errors import Diverged
 from entente.models.seq2seq import Seq2Seq, State, padding_mask, select
 from entente.settings import SearchSettings
-from entente.validation import validate
+from entente.validation import Kind, validate
 
 SEARCH_ROWS = 256  # maximum number of rows in a block of `best` on a CPU
 CUT = "cut at the length limit; see search.length_factor and search.length_offset"  # what messages say of such translations
@@ -42,9 +42,9 @@ def translation_search(settings: SearchSettings) -> SearchSettings:
     return settings if settings.beam > 1 else settings.model_copy(update={"beam": 5})
 
 
-def with_changes(settings: SearchSettings, changes: Mapping[str, Any]) -> SearchSettings:
+def with_changes(settings: Kind, changes: Mapping[str, Any]) -> Kind:
     """Returns the settings with those changes that are not None. Raises InputError if they are not valid."""
-    return validate(SearchSettings, settings.model_dump() | {key: value for key, value in changes.items() if value is not None})
+    return validate(type(settings), settings.model_dump() | {key: value for key, value in changes.items() if value is not None})
 
 
 def length_limits(settings: SearchSettings, lengths: Tensor) -> Tensor:

@@ -113,10 +113,11 @@ def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
 def new_run(settings: RunSettings) -> RunDirectory:
     """Creates the directory output_dir/NAME, or NAME-2, ... if that exists, with the run's configuration."""
     first = Path(settings.output_dir) / run_name(settings)
+    first.parent.mkdir(parents=True, exist_ok=True)
     for number in count(1):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")
         try:
-            path.mkdir(parents=True)
+            path.mkdir()
             break
         except FileExistsError:
             continue

@@ -25,7 +25,7 @@ from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import known_words
 from entente.decoding.search import length_limits
-from entente.evaluation import Evaluation, corpus_scores, show, write_translations
+from entente.evaluation import Evaluation, show, write_translations
 from entente.fast.attach import attach
 from entente.files import write_json
 from entente.models.build import build
@@ -126,7 +126,7 @@ def keep_mean_if_better(run: RunDirectory, translator: Translator, data: Transla
     translator.load_state_dict(checkpoint.average([run.checkpoints / f"step-{step}.ckpt" for step in steps]))
     with Task(f"evaluating the mean of the last {len(steps)} checkpoints"):
         evaluation = translator.evaluate(data.evaluation("valid"))
-    scores = corpus_scores(evaluation.hypotheses, evaluation.references, ["bleu", "chrf"])
+    scores = evaluation.scores("bleu", "chrf")
     bleu, is_best = scores["bleu"], evaluation.quality(scores) >= translator.best
     if is_best:
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
@@ -144,9 +144,11 @@ def write_results(
     if distributed.rank():
         return
     steps, settings = translator.global_step, translator.settings.trainer
-    with Task("scoring the translations"):
-        metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
-    write_translations(run.path, evaluations)
+    write_translations(run.path, evaluations)  # not after the scores, which may take long and be interrupted
+    metrics = {}
+    for split, evaluation in evaluations.items():
+        with Task(f"scoring the translations of {split}"):
+            metrics[split] = evaluation.metrics(translator.settings.evaluation.metrics)
     report = {
         "steps": steps,
         "seconds": round(translator.elapsed, 1),

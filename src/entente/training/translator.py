@@ -15,7 +15,7 @@ from entente.checkpoint import ENTRY
 from entente.data.batches import Batch, EvaluationSplit
 from entente.data.tokenizer import Vocabulary
 from entente.errors import Diverged
-from entente.evaluation import Evaluation, batch_loss, corpus_scores, evaluate
+from entente.evaluation import Evaluation, batch_loss, bleu_tokenizer, evaluate
 from entente.models.seq2seq import Seq2Seq
 from entente.settings import RunSettings
 from entente.training.optimiser import build_optimiser, rate_factor
@@ -33,6 +33,7 @@ class Translator(L.LightningModule):
     def __init__(self, model: Seq2Seq, vocabulary: Vocabulary, settings: RunSettings, checkpoint_entry: dict[str, Any]) -> None:
         super().__init__()
         self.model, self.vocabulary, self.settings, self.checkpoint_entry = model, vocabulary, settings, checkpoint_entry
+        self._tokenize = bleu_tokenizer(settings, settings.evaluation)
         self.tokens_per_second = 0.0  # target tokens per second of all processes, over the last `log_every` steps
         self.tokens = 0  # target tokens that all processes have trained on so far
         self.seconds = 0.0  # training time without validation, up to the last checkpoint
@@ -135,7 +136,7 @@ class Translator(L.LightningModule):
     def on_validation_epoch_end(self) -> None:
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         self.valid = self.evaluate(data.evaluation("valid"))
-        scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
+        scores = self.valid.scores("bleu", "chrf")
         self.bleu = float(scores["bleu"])
         self.best_bleu = max(self.best_bleu, self.bleu)
         quality = self.valid.quality(scores)
@@ -153,7 +154,7 @@ class Translator(L.LightningModule):
         self._began += time.perf_counter() - self._paused  # validation is not training time
 
     def evaluate(self, split: EvaluationSplit) -> Evaluation:
-        return evaluate(self.model, self.vocabulary, split, self.settings.search)
+        return evaluate(self.model, self.vocabulary, split, self.settings.search, self._tokenize)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes metrics directly to the loggers, since Lightning's `log` would record a validation one step too early."""
