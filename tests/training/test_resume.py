@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 from collections.abc import Callable
@@ -148,9 +149,12 @@ def test_a_run_stopped_by_signals_or_killed_ends_with_the_same_bits(
     # Runs stop at a validation, between checkpoints, and at the last step; one is killed in batch 13 or 26.
     for step, number in {5: signal.SIGTERM, 11: signal.SIGUSR2, STEPS: signal.SIGINT}.items():
         at_batch((step - 1) * batches + 1, send(number))
-        name = f"stopped{step}"
-        with pytest.raises(Interrupted, match=rf"{number.name} after step {step}, which is saved; .* resume=.*{name}"):
+        name = f"a $HOME, 'b' {step}"
+        with pytest.raises(Interrupted, match=rf"{number.name} after step {step}, which is saved; resume it") as stop:
             run(model, name, *changes)
+        make, ours = (shlex.split(command)[-1] for command in str(stop.value).partition(": ")[2].split(", or "))
+        make = make.removeprefix("ARGS=").replace("$$", "$")  # as make passes it to the shell
+        assert [ours] == shlex.split(make) == [f"resume={tmp_path / name}"]
         assert saved(tmp_path / name)[-1] == step
         at_batch(0, die)
         assert differences(uninterrupted, run(model, name, *changes, resume="auto")) == []

@@ -155,7 +155,8 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
     settings, step = translator.settings, check_resumable(run, translator, trainer) if run else 0
     run = run or distributed.share(lambda: new_run(settings))
     resume = f"resume={shlex.quote(str(run.path))}"
-    advice = f"resume it with: make train ARGS={shlex.quote(resume)}, or entente train {resume}"
+    make_argument = shlex.quote(resume.replace("$", "$$"))
+    advice = f"resume it with: make train ARGS={make_argument}, or entente train {resume}"
     saving = Checkpoints(run.checkpoints, settings.checkpoint)
 
     def receive(number: int) -> None:
