@@ -129,16 +129,6 @@ def test_predictions_that_overflow_are_no_translation(folder: Path, beam: int) -
     assert not (folder / "out.txt").exists()
 
 
-@pytest.mark.parametrize("output", ["run", "link", "scores/../run"])
-def test_scores_are_not_written_into_a_run(folder: Path, output: str) -> None:
-    (folder / "link").symlink_to("run")
-    (folder / "scores").mkdir()
-    files = content(folder)
-    ended = run(f"evaluate checkpoint=run split=valid output={output} accelerator=cpu", folder)
-    assert ended.code == 2 and content(folder) == files
-    assert re.fullmatch(r"error: output=[^:]+: this is the directory of a run, which keeps its own scores; .+\n", ended.err)
-
-
 def test_cut_translations_are_counted_and_named(folder: Path) -> None:
     limits = "search.length_factor=0 search.length_offset=1"
     ended = run(f"translate checkpoint=run input=in.txt search.beam=1 {limits}", folder)

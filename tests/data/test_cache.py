@@ -130,7 +130,7 @@ def content(corpus: Corpus) -> list[object]:
     """Returns everything that a corpus holds, for comparison."""
     weights = None if corpus.weights is None else (corpus.weights.dtype, corpus.weights.tolist())
     splits = [(name, split.to_dict()) for name, split in corpus.splits.items()]
-    return [splits, corpus.read, corpus.dropped, corpus.gold, weights, corpus.digest()]
+    return [splits, corpus.read, corpus.dropped, corpus.cleaned, corpus.gold, weights, corpus.digest()]
 
 
 @pytest.mark.parametrize("kind", ["files", "grammar"])

@@ -29,10 +29,7 @@ def write(tmp_path: Path) -> Callable[..., Sides]:
 @pytest.fixture
 def read(tmp_path: Path, write: Callable[..., Sides]) -> Callable[..., Corpus]:
     """Returns a function that reads a corpus from valid files. Keyword arguments of the function replace files and settings."""
-    good = {
-        "train": write("train", "un\ndeux\ntrois\n", "one\ntwo\nthree\n"),
-        "valid": write("valid", "a\nb\n", "c\nd\n"),
-    }
+    good = {"train": write("train", "un\ndeux\ntrois\n", "one\ntwo\nthree\n"), "valid": write("valid", "a\nb\n", "c\nd\n")}
 
     def read(**changes: Any) -> Corpus:
         return read_corpus(validate(FilesSettings, {"root": str(tmp_path), "max_words": 3, **good, **changes}))

@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,12 +52,9 @@ def as_csv(pairs: list[Pair], delimiter: str = ",") -> bytes:
     return out.getvalue().encode()
 
 
-def as_json(pairs: list[Pair], nested: bool, ascii: bool, array: bool = False) -> bytes:
-    items: list[dict[str, Any]] = [{"fr": src, "id": 7, "en": tgt} for src, tgt in pairs]
-    items = [{"translation": item} for item in items] if nested else items
-    if array:
-        return json.dumps(items, ensure_ascii=ascii, indent=1).encode()
-    lines = [json.dumps(item, ensure_ascii=ascii) for item in items]
+def as_json(pairs: list[Pair], nested: bool, ascii: bool) -> bytes:
+    items = [{"fr": src, "id": 7, "en": tgt} for src, tgt in pairs]
+    lines = [json.dumps({"translation": item} if nested else item, ensure_ascii=ascii) for item in items]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
@@ -79,7 +75,7 @@ FORMATS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
     "semicolons.csv": (BY_NUMBER, lambda pairs: as_csv(pairs, ";")),
     "tabs.csv": (BY_NUMBER, lambda pairs: as_csv(pairs, "\t")),
     "bars.csv": (BY_NAME, lambda pairs: as_csv([("fr", "en"), *pairs], "|")),
-    "array.json": (BY_NAME, lambda pairs: as_json(pairs, nested=False, ascii=False, array=True)),
+    "array.json": (BY_NAME, lambda pairs: b"[" + b",\n".join(as_json(pairs, False, False).split(b"\n")[:-1]) + b"\n]"),
     "flat.jsonl": (BY_NAME, lambda pairs: as_json(pairs, nested=False, ascii=False)),
     "nested.ndjson": (BY_NAME, lambda pairs: as_json(pairs, nested=True, ascii=True)),
     "flat.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=False)),
@@ -139,10 +135,7 @@ def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) 
     text = 'fr,en\r\n"Il dit ""oui"", puis\r\nnon.","He said\n""yes""."\r\nun,"a\rb"\n5" de neige,x\n'
     expected = [('Il dit "oui", puis non.', 'He said "yes".'), ("un", "a\rb"), ('5" de neige', "x")]
     assert read("x.csv", text) == expected
-    with pytest.raises(
-        InputError,
-        match=r"x\.csv, row 2: no en text in column 2 of 1; columns are separated by tabs, or in CSV by",
-    ):
+    with pytest.raises(InputError, match=r"x\.csv, row 2: no en text in column 2 of 1; columns are separated by tabs, or"):
         read("x.csv", '"a\nb\n",c\nd', BY_NUMBER)
 
 

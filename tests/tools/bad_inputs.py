@@ -215,29 +215,14 @@ CASES = [
     Case("no such file", "train FILES data.train.src=trian.fr", r"trian\.fr: No such file or directory"),
     Case("a folder in place of a file", "train FILES", r"train\.fr: Is a directory", folder("train.fr")),
     Case("an empty file", "train FILES", r"train\.fr: the file is empty", put("train.fr", "")),
-    Case(
-        "unequal numbers of lines",
-        "train FILES",
-        rf"train\.en has more lines .*than .+: {ALIGNED}",
-        put("train.fr", "un\n"),
-    ),
+    Case("unequal numbers of lines", "train FILES", rf"train\.en has more lines .*than .+: {ALIGNED}", put("train.fr", "un\n")),
     Case("Latin-1 text", "train FILES", rf"valid\.fr, line 2: {NOT_TEXT}", put("valid.fr", LATIN)),
-    Case(
-        "a truncated gzip file",
-        "train FILES",
-        r"train\.fr: damaged or truncated compressed file .+",
-        cut("train.fr", 0.9, gzip.compress),
-    ),
+    Case("a truncated gzip file", "train FILES", r"train\.fr: damaged or truncated .+", cut("train.fr", 0.9, gzip.compress)),
     Case("files without text", "train FILES", rf"valid\.fr and valid\.en: {NO_PAIR}", both("valid", "\n \n", "a\nb\n")),
     Case("10,000 words in training", "train FILES", rf"train\.fr and train\.en: {NO_PAIR}", both("train", WORDS, WORDS)),
     Case("10,000 words in validation", "train FILES", f"valid, src, 'chat .*': {TOO_LONG}", both("valid", WORDS, "a")),
     # Files of pairs.
-    Case(
-        "TSV without a heading",
-        "train PAIRS data.train=x.tsv",
-        r"x\.tsv: no column is named fr or src; .+",
-        put("x.tsv", "un\tone\n"),
-    ),
+    Case("TSV without a heading", "train PAIRS data.train=x.tsv", r"x\.tsv: no column is named .+", put("x.tsv", "un\tone\n")),
     Case(
         "TSV with too few columns",
         "train PAIRS data.train=x.tsv data.columns.src=1 data.columns.tgt=2",
@@ -250,17 +235,8 @@ CASES = [
         r"x\.jsonl, line 2: not a JSON object; each line, or each item of an array, must be an object .+",
         put("x.jsonl", '{"fr": "un", "en": "one"}\nfr: deux\n'),
     ),
-    Case(
-        "an unknown file format",
-        "train PAIRS data.train=x.docx",
-        r"x\.docx: unknown format; a file of pairs ends in .+",
-        put("x.docx", "PK"),
-    ),
-    Case(
-        "Multi30k that is not there",
-        f"train data=multi30k data.root=. {QUICK}",
-        r".*train\.fr\.gz.*",
-    ),
+    Case("an unknown format", "train PAIRS data.train=x.docx", r"x\.docx: unknown format; .+", put("x.docx", "PK")),
+    Case("Multi30k that is not there", f"train data=multi30k data.root=. {QUICK}", r".*train\.fr\.gz.*"),
     # Settings.
     Case(
         "mistakes of three kinds in three sections",
@@ -298,11 +274,7 @@ sed=1: no such setting; did you mean seed\?""",
     Case("an unknown strategy", "train trainer.strategy=dpp", r".+ trainer\.strategy=dpp: Lightning refuses .+"),
     Case("an unknown precision", "train FILES trainer.precision=13", r".+ trainer\.precision=13: Lightning refuses .+"),
     Case("no devices", "train trainer.devices=0", rf"trainer\.devices=0: give {WHOLE} 1 or one of auto"),
-    Case(
-        "an argument that is not UTF-8",
-        "attention checkpoint=run sentence=\udce9t\udce9",
-        r"sentence=\\udce9t\\udce9: not UTF-8 .+",
-    ),
+    Case("arguments not in UTF-8", "attention checkpoint=run sentence=\udce9t\udce9", r"sentence=\\udce9.+: not UTF-8 .+"),
     Case("equal languages", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target are the same language"),
     Case("a source file without a target file", "train data=files data.train.src=x", r"data\.train\.tgt is not set: .+"),
     Case("a language that is a path", "train FILES data.src=../fr", rf"data\.src=\.\./fr: {NAME}"),
@@ -319,20 +291,10 @@ sed=1: no such setting; did you mean seed\?""",
     Case("a missing extra file", "train FILES +data.extra.x=gone.tsv", r"gone\.tsv: No such file or directory"),
     Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give it as .+"),
     # Impossible sizes.
-    Case(
-        "less than one batch",
-        "train FILES trainer.limit_batches=0.1",
-        r"trainer\.limit_batches=0\.1: that is less than one batch, .+",
-    ),
+    Case("less than one batch", "train FILES trainer.limit_batches=0.1", r"trainer\.limit_batches=0\.1: .+ than one batch, .+"),
     Case("3 heads for a width of 128", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
-    Case(
-        "too small a vocabulary", "train FILES data.tokenizer.vocab_size=5", r"data\.tokenizer\.vocab_size=5 is too small: .+"
-    ),
-    Case(
-        "too small batches",
-        "train FILES data.batch.max_tokens=2",
-        r"data\.batch\.max_tokens=2: every training pair is longer; .+",
-    ),
+    Case("too small a vocabulary", "train FILES data.tokenizer.vocab_size=5", r"data\.tokenizer\.vocab_size=5 is too .+"),
+    Case("too small batches", "train FILES data.batch.max_tokens=2", r"data\.batch\.max_tokens=2: every .+ is longer; .+"),
     Case("a split of 150%", "train FILES data.split.valid=1.5", r"data\.split\.valid=1\.5: give .+ or a number .+ less than 1"),
     # Runs.
     Case("a file as output_dir", "train FILES output_dir=in.txt", r"in\.txt.+: Not a directory"),
@@ -346,10 +308,7 @@ sed=1: no such setting; did you mean seed\?""",
     Case("resuming something that is not a run", "train resume=in.txt", r"resume=in\.txt: not a run's directory .+"),
     Case("a seed for a resumed run", "train resume=run seed=2", "resume=run continues with .+; leave out seed=2"),
     Case(
-        "a damaged config.yaml",
-        "train resume=run",
-        r"run/config\.yaml, line 1: not valid YAML .+",
-        put("run/config.yaml", "a: ["),
+        "a damaged config.yaml", "train resume=run", r"run/config\.yaml, .+: not valid YAML .+", put("run/config.yaml", "a: [")
     ),
     Case(
         "a config.yaml with a wrong value",
@@ -368,12 +327,7 @@ sed=1: no such setting; did you mean seed\?""",
     Case("no such checkpoint", "TRANSLATE checkpoint=gone", "checkpoint=gone: no such file, .+"),
     Case("a checkpoint that is text", "TRANSLATE checkpoint=in.txt", rf"in\.txt: {NO_CHECKPOINT}"),
     Case("a truncated checkpoint", "TRANSLATE", rf"{BEST}: {NO_CHECKPOINT}", cut(BEST, 0.5)),
-    Case(
-        "a checkpoint of another format",
-        "TRANSLATE",
-        rf"{BEST}: its format is 1, not 3; .+",
-        edit_checkpoint(f"{ENTRY}/format", 1),
-    ),
+    Case("a checkpoint of another format", "TRANSLATE", rf"{BEST}: its format is 1, .+", edit_checkpoint(f"{ENTRY}/format", 1)),
     Case(
         "a checkpoint with a pickle that would write a file",
         "TRANSLATE checkpoint=evil.ckpt",
@@ -404,12 +358,7 @@ sed=1: no such setting; did you mean seed\?""",
     # Scores.
     Case("an unknown split", "evaluate checkpoint=run trust_data=true split=tset", "split=tset: this corpus has .+"),
     Case("an empty split list", "evaluate checkpoint=run split=[]", r"split=\[\]: give text or a list .+"),
-    Case(
-        "no corpus",
-        "evaluate checkpoint=run trust_data=true output=scores",
-        r"valid\.fr: No such file .+",
-        remove("valid.fr"),
-    ),
+    Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: No such .+", remove("valid.fr")),
     Case(
         "a source file without a target file, and other settings that need another",
         "evaluate checkpoint=run src=valid.fr occlusion=5 quantization=int8",
@@ -417,13 +366,20 @@ sed=1: no such setting; did you mean seed\?""",
         "src and tgt go together: give both files, src=FILE tgt=FILE\n"
         "occlusion=5 needs attention=true; add it, or leave out occlusion",
     ),
+    *(
+        Case(
+            f"scores into a run, {path}",
+            f"evaluate checkpoint=run output={path}",
+            "output=.+: this is the directory of a run, .+",
+            act,
+        )
+        for path, act in (("run", ()), ("x/link", link("x/link", "../run")), ("x/../run", folder("x")))
+    ),
     Case("unequal files to score", "OWN", rf"my\.fr has more lines .+: {ALIGNED}", both("my", "un\ndeux\n", "one\n")),
     Case("files to score without any pair", "OWN", rf"my\.fr and my\.en: {NO_PAIR}", both("my", "un\n\n", "\ntwo\n")),
     Case("10,000 words to score", "OWN", rf"my\.fr, line 3: {TOO_LONG}", both("my", f"un\n\n{WORDS}\n", "one\n\n3\n")),
     Case("a setting of another command", "evaluate checkpoint=run model=birnn", f"model=birnn: {HELP}"),
-    Case(
-        "an unknown accelerator to score on", "OWN accelerator=gpus", "accelerator=gpus: choose one of .+; did you mean gpu\\?"
-    ),
+    Case("an unknown device to score on", "OWN accelerator=gpus", "accelerator=gpus: choose one of .+; did you mean gpu\\?"),
     # Translations.
     Case("a missing text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: No such file or directory"),
     Case("an empty file to translate", "TRANSLATE", r"in\.txt: the file is empty", put("in.txt", "")),
@@ -467,16 +423,10 @@ sed=1: no such setting; did you mean seed\?""",
         )
     ),
     Case("a trace without a checkpoint", "trace", "checkpoint and example: set one of them, .+"),
-    Case(
-        "a trace in another format", "trace example=true output=trace.txt", r"output=trace.txt: give a name that ends in \.md"
-    ),
+    Case("a trace of no format", "trace example=true output=trace.txt", r"output=trace.txt: give a name that ends in \.md"),
     # Suites, and comparisons of runs.
     Case("an unknown suite", "ablate suite=quik", r"suite=quik: choose one of quick, .+, or a list such as .+", real=True),
-    Case(
-        "an unknown variant",
-        "ablate suite=[baseline,no_residul]",
-        "no_residul: no such ablation .+; did you mean no_residual\\?",
-    ),
+    Case("an unknown variant", "ablate suite=[baseline,no_residul]", "no_residul: .+; did you mean no_residual\\?"),
     Case("no seeds and no jobs", "ablate seeds=[] jobs=0", rf"seeds=\[\]: .+" "\n" f"jobs=0: give {WHOLE} 1"),
     Case("a seed for a suite", "ablate seed=3 ablation=no_norm", f"seed=3: {SUITE_SETS}\nablation=no_norm: {SUITE_SETS}"),
     Case("a suite outside the output folder", "ablate name=../place", rf"name=\.\./place: {FOLDER}"),
@@ -531,11 +481,7 @@ sed=1: no such setting; did you mean seed\?""",
         f"data data=files {TRAIN} data.max_words=0 optim.lr=1 output=3",
         r"data\.max_words=0: .+" "\n" "output=3: give text or null" "\n" rf"optim\.lr=1: {HELP}",
     ),
-    Case(
-        "data from a missing file",
-        "data data=files data.train=pairs.tsv output=lists",
-        r"pairs\.tsv: No such file .+",
-    ),
+    Case("data from a missing file", "data data=files data.train=pairs.tsv output=lists", r"pairs\.tsv: No such file .+"),
     Case(
         "a negative number of sentences of no split",
         "corpus n=-1 split=tset",
