@@ -56,6 +56,10 @@ LAYOUT = {
 class Board(TensorBoardLogger):
     """Lightning's TensorBoard logger without its hparams.yaml, which would be empty and not written atomically."""
 
+    @property
+    def log_dir(self) -> str:
+        return self.root_dir  # Lightning would replace $NAME in it by the value of an environment variable
+
     def save(self) -> None:
         self.experiment.flush()
 
