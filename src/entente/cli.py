@@ -244,14 +244,14 @@ def _for_hydra(overrides: Sequence[str], config_dir: str | None, sweeps: bool = 
 
 
 def _schemas(overrides: Iterable[str]) -> dict[str, Any]:
-    """Returns the schemas of the settings of every model, every kind of corpus and `ablate`. overrides: name those that the
-    user names, such as data.extra.NAME.file."""
+    """Returns the schemas of the settings of every model, every kind of corpus and every verb that Hydra composes. overrides:
+    name those that the user names, such as data.extra.NAME.file."""
     typed: dict[str, Any] = {}
     for override in overrides:
         section = typed
         for name in key_of(override).split("."):
             section = section.setdefault(name, {})
-    schemas = [settings_of(VERBS["ablate"], typed)]
+    schemas = [settings_of(VERBS[verb], typed) for verb in ("ablate", "data")]
     for group in ("model", "data"):
         for kind in get_args(RunSettings.model_fields[group].annotation):
             section = {**typed.get(group, {}), "name": kind.model_fields["name"].default}

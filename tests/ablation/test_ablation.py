@@ -331,7 +331,7 @@ def plan(*overrides: str) -> dict[str, RunSettings]:
 
 def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Path, base: list[str]) -> None:
     """A suite lets its ablations override its settings, but a single run is refused if its settings contradict its ablation."""
-    runs = plan("suite=[baseline,one_head]", "model.n_heads=2", "seeds=[1,1,3]", "name='two, six'")
+    runs = plan("suite=[baseline,one_head]", "model.n_heads=2", "seeds=[1,1,3]", "name=two, six")
     assert list(runs) == ["baseline-seed1", "one_head-seed1", "baseline-seed3", "one_head-seed3"]
     heads = {name: (run.model.model_dump()["n_heads"], run.seed, run.name) for name, run in runs.items()}
     assert heads["one_head-seed3"] == (1, 3, "two, six/one_head-seed3") and heads["baseline-seed1"][0] == 2

@@ -102,6 +102,7 @@ def test_a_shared_vocabulary_and_an_explicit_default_of_d_k_are_translated_alike
     assert_equal(loaded(d_k=7), GREEDY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_variant_is_translated_alike_or_refused(variant: str) -> None:
     run = loaded(**model_settings(variant))

@@ -205,8 +205,9 @@ def test_at_the_limit_ended_hypotheses_come_first(ends: float, limit: int, expec
 # Narrow beams
 
 
-@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 1), (3, 3), (5, 2)])
-@pytest.mark.parametrize("length_penalty", PENALTIES)
+@pytest.mark.parametrize(
+    ("beam", "n_best", "length_penalty"), [(1, 1, 1.0), (2, 1, 0.0), (3, 3, 2.5), (3, 3, -1.5), (5, 2, 1.0), (5, 2, -1.5)]
+)
 def test_a_beam_equals_a_search_that_recomputes_everything(name: str, beam: int, n_best: int, length_penalty: float) -> None:
     """Beam 1 equals a naive greedy search, and a wider beam a naive beam search."""
     settings = SearchSettings(beam=beam, length_penalty=length_penalty, n_best=n_best, **LIMITED)

@@ -41,8 +41,8 @@ def parts() -> dict[str, list[Pair]]:
 
 @pytest.fixture(scope="module")
 def sample() -> list[Pair]:
-    """Returns 20,000 pairs that are generated with a different seed from that of the splits."""
-    return take(20_000, seed=5)
+    """Returns 6,000 pairs that are generated with a different seed from that of the splits."""
+    return take(6_000, seed=5)
 
 
 @pytest.fixture(scope="module")

@@ -168,6 +168,7 @@ def test_the_other_programs_get_the_settings_of_our_run(tmp_path: Path) -> None:
     assert [each.name for each in session.trainers(session.settings.birnn)] == [OURS, "JoeyNMT", "JoeyNMT, its own batches"]
 
 
+@pytest.mark.slow
 def test_trained_models_are_decoded_as_the_commands_do_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ctranslate2")
     steps = ["name=run", "trainer.max_steps=2", "trainer.validate_every=2", "views.attention=false", "optim.warmup=1"]

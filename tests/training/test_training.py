@@ -143,11 +143,10 @@ def test_a_recipe_is_chosen_by_data_and_model_and_changes_what_it_says(recipe: s
     assert {key for key in fast if fast[key] != baseline[key] and not isinstance(fast[key], dict)} == leaves
 
 
-@pytest.mark.parametrize("model", sorted(SMALL))
-def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: list[str], model: str) -> None:
+def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: list[str]) -> None:
     states = []
     for seed in (3, 3, 4):
-        run = trained(base, model, f"seed={seed}", "trainer.max_steps=2")
+        run = trained(base, "birnn", f"seed={seed}", "trainer.max_steps=2")
         states.append(checkpoint.read(run / "checkpoints" / "step-2.ckpt")["state_dict"])
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert not all(torch.equal(states[0][name], states[2][name]) for name in states[0])
