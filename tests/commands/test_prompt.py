@@ -22,12 +22,12 @@ from entente.data.words import count_words, distinct_words, known_words
 UP, ERASE, LEAVE = "\x1b[A", "\x7f", "\x04"
 
 
-def type_keys(folder: Path, *keys: str, **variables: str) -> str:
+def type_keys(folder: Path, *keys: str) -> str:
     """Starts the prompt in a pseudo-terminal, types an item of `keys` each time it shows "fr> ", and returns everything that
     the terminal shows."""
     terminal, its_side = pty.openpty()
     command = [sys.executable, "-P", "-m", "entente", "translate", "checkpoint=run", "accelerator=cpu"]
-    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1", **variables}
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=folder, env=env, stdin=its_side, stdout=its_side, stderr=its_side)
     os.close(its_side)
     output, left = b"", list(keys)
@@ -55,7 +55,6 @@ def test_a_session(folder: Path) -> None:
         f"{UP}{ERASE * 10}chien.\r",
         "Le chat" + " le chat" * 600 + "\r",
         LEAVE,
-        LC_ALL="C",
     )
     banner, _, session = output.partition("fr> ")
     assert re.match(r"Transformer fr -> en, [\d,]+ parameters, trained \d+ steps, beam 5\n", banner)
