@@ -1,5 +1,8 @@
 """Tests command lines as a user types them. All mistakes are reported at once, on one line each, with exit code 2."""
 
+import gc
+import importlib
+import os
 import re
 import subprocess
 import sys
@@ -173,3 +176,14 @@ def test_a_run_is_resumed_with_its_own_settings(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InputError) as refused:
         resumed("model.n_heads=2", "trainer.threads=2", "seed=9")
     assert [line.rpartition(" ")[2] for line in refused.value.problems] == ["model.n_heads=2", "seed=9"]
+
+
+@pytest.mark.parametrize(("load", "policy", "expected"), [(0.2, None, None), (3.0, None, "PASSIVE"), (3.0, "ACTIVE", "ACTIVE")])
+def test_threads_sleep_while_they_wait_if_other_programs_use_the_cores(
+    load: float, policy: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": policy} if policy else {})
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0), raising=False)
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    importlib.reload(importlib.import_module("entente.__main__"))
+    assert os.environ.get("OMP_WAIT_POLICY") == expected

@@ -8,10 +8,10 @@ import sys
 # THP_MEM_ALLOC_ENABLE requests 2 MB huge pages for large tensors, so that memory accesses cause fewer TLB misses. The Linux
 # kernel grants them if transparent huge pages are set to "madvise" or "always".
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-# The threads of an operation wait for each other by spinning, by default 300,000 times, which is in vain while another program
-# has one of the cores.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
+# On an idle machine, it is fastest if the threads of an operation spin while they wait for each other. Where other programs use
+# the cores, they spin in vain: training is then almost twice as fast if they sleep (scripts/waiting.py).
+if hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5:  # programs that wanted a core, as a mean over the last minute
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # What is created before the command runs lives on. Without searches for garbage in it, imports take a tenth less time.
 gc.disable()
