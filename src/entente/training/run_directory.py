@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -70,10 +70,6 @@ def run_name(settings: RunSettings) -> str:
 def find_run(settings: RunSettings) -> RunDirectory | None:
     """Returns the run that `resume` refers to, or None to start a new one. "auto" means the newest unfinished run with this
     name and configuration (see `_compared`), or the newest finished one if all have finished."""
-    return distributed.share(lambda: _find_run(settings))
-
-
-def _find_run(settings: RunSettings) -> RunDirectory | None:
     if settings.resume is None:
         return None
     path = Path(settings.resume)
@@ -171,7 +167,10 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
             trainer.callbacks.insert(0, saving)  # type: ignore[attr-defined]
             if not distributed.rank():
                 stack.enter_context(FileLock(run.path / ".lock", timeout=0))
-                stack.enter_context(log_file(run.path / "train.log"))
+                file = stack.enter_context(closing(logging.FileHandler(run.path / "train.log", encoding="utf-8")))
+                file.setFormatter(LineFormatter("%(asctime)s %(message)s"))
+                stack.callback(log.removeHandler, file)
+                log.addHandler(file)
                 board = views.Board(run.path, name="", version="", default_hp_metric=False, purge_step=step + 1)
                 trainer.loggers = [board, Table(run.path / "metrics.csv", step)]
                 views.log_settings(trainer, settings.stored())
@@ -208,16 +207,3 @@ class Table(Logger):
         writer.writeheader()
         writer.writerows(self.rows.values())
         write_text(self.path, text.getvalue())
-
-
-@contextmanager
-def log_file(path: Path) -> Iterator[None]:
-    """Also writes each log record, with its time, to a file."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(LineFormatter("%(asctime)s %(message)s"))
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        handler.close()

@@ -45,7 +45,7 @@ log = logging.getLogger("entente")
 def train(settings: RunSettings) -> Path:
     """Trains and evaluates a new run, or resumes one, and returns its directory. Raises every user error before it writes."""
     prepare_process(settings.trainer.threads)
-    run = find_run(settings)
+    run = distributed.share(lambda: find_run(settings))
     if run and run.is_finished:
         log.info("%s: this run has finished; nothing is left to do", run.path)
         return run.path
