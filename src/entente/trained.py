@@ -4,7 +4,6 @@ Shapes: L layers, H heads, S source pieces and T target pieces (both with the en
 """
 
 import io
-import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from torch import Tensor
 from entente import checkpoint
 from entente.attention.draw import draw, draw_pair
 from entente.attention.record import KIND_NAMES, NAME_OF_KIND, AttentionMap, has_attention, read_sentence, record, sides_of
+from entente.console import log
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import unseen
@@ -28,7 +28,6 @@ from entente.errors import InputError
 from entente.files import read_json
 from entente.models.seq2seq import evaluating
 
-log = logging.getLogger("entente")
 Text = TypeVar("Text", str, list[str])
 GREEDY = {"beam": 1, "n_best": 1}
 # Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.

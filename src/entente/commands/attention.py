@@ -6,7 +6,6 @@ entente attention "checkpoint=[outputs/RUN,outputs/OTHER]" output=both.png
 """
 
 import hashlib
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, Words, merge_pieces, with_mean
 from entente.commands.settings import AttentionSettings, Kind
 from entente.commands.stored import stored_corpus
-from entente.console import Task
+from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.batches import split_of
 from entente.data.files import clean
@@ -28,8 +27,6 @@ from entente.files import open_atomic
 from entente.models.seq2seq import Seq2Seq
 from entente.process import prepare_process
 from entente.settings import SearchSettings
-
-log = logging.getLogger("entente")
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats

@@ -7,7 +7,6 @@ With search.n_best above 1, each output line has the sentence's number, a score 
 """
 
 import io
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
@@ -21,7 +20,7 @@ import torch
 from entente import checkpoint, escape
 from entente.commands.settings import TranslateSettings
 from entente.commands.stored import search_and_engine
-from entente.console import Task
+from entente.console import Task, log
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
@@ -31,8 +30,6 @@ from entente.errors import InputError
 from entente.files import open_atomic
 from entente.process import prepare_process
 from entente.settings import SearchSettings
-
-log = logging.getLogger("entente")
 
 EXAMPLES = 10  # maximum number of lines named in a warning
 CHUNK = 1000  # lines passed to the engine in one call

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from lightning.pytorch.loggers import Logger
 
 from entente import checkpoint, distributed
-from entente.console import stop_signals
+from entente.console import log, stop_signals
 from entente.errors import InputError, Interrupted, Stopped, reason
 from entente.escape import LineFormatter
 from entente.files import read_yaml, write_text
@@ -35,7 +35,6 @@ from entente.training import views
 from entente.training.checkpoints import Checkpoints, steps
 from entente.training.translator import Translator
 
-log = logging.getLogger("entente")
 STOPPING = b"\nstopping once this step is complete and saved; press Ctrl-C again to quit at once\n"
 
 

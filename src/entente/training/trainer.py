@@ -18,7 +18,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from entente import checkpoint, distributed
-from entente.console import hide_log
+from entente.console import hide_log, log
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
 from entente.errors import InputError, reason
@@ -29,7 +29,6 @@ from entente.training.progress import TrainingProgress
 from entente.training.translator import Translator
 from entente.training.views import TensorBoardViews
 
-log = logging.getLogger("entente")
 REFUSALS = (TypeError, ValueError, ImportError, MisconfigurationException, RuntimeError)  # Lightning's errors for bad settings
 GRACE = 10.0  # seconds that a process waits for the first one to report an error that both have
 LAUNCHER = "lightning.fabric.strategies.launchers.subprocess_script"  # logs which process has died

@@ -1,6 +1,5 @@
 """The LightningModule that trains a model: loss, optimiser, learning rate schedule, and validation by decoding."""
 
-import logging
 import math
 import time
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from entente import distributed
 from entente.checkpoint import ENTRY
+from entente.console import log
 from entente.data.batches import Batch, EvaluationSplit
 from entente.data.tokenizer import Vocabulary
 from entente.errors import Diverged
@@ -19,8 +19,6 @@ from entente.evaluation import Evaluation, batch_loss, bleu_tokenizer, evaluate
 from entente.models.seq2seq import Seq2Seq
 from entente.settings import RunSettings
 from entente.training.optimiser import build_optimiser, rate_factor
-
-log = logging.getLogger("entente")
 
 BUSY_AFTER, BUSY_SHARE = 20.0, 0.6  # seconds of training, and share of them with a core, of the warning of busy cores
 STORED = "translator"  # our key in Lightning's checkpoint
