@@ -25,7 +25,7 @@ from entente.data.words import unseen
 from entente.decoding.search import translation_search, with_changes
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.files import read_json
+from entente.files import read_file
 from entente.models.seq2seq import evaluating
 
 Text = TypeVar("Text", str, list[str])
@@ -165,4 +165,4 @@ def load(run: str | Path, device: str | torch.device | None = None) -> TrainedMo
     Raises InputError if the file is missing, damaged or not written by Entente."""
     loaded, metrics = checkpoint.load(str(run)), Path(run).expanduser() / "metrics.json"
     loaded.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return TrainedModel(**vars(loaded), metrics=read_json(metrics) if metrics.is_file() else {})
+    return TrainedModel(**vars(loaded), metrics=read_file(metrics) if metrics.is_file() else {})
