@@ -26,8 +26,7 @@ def share(make: Callable[[], Value]) -> Value:
         return make()
     values: list[Any] = [make() if rank() == 0 else None]
     distributed.broadcast_object_list(values)
-    value: Value = values[0]
-    return value
+    return values[0]
 
 
 def gather(value: Value) -> list[Value]:

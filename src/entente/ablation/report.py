@@ -15,7 +15,7 @@ from rich.table import Table
 from entente import escape
 from entente.ablation.analysis import Lines, analyse, arrow, samples
 from entente.ablation.causes import Points, explain
-from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis, worst_run
+from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis
 from entente.ablation.comparison import ALPHA, DIVERGED, HARMED, NOT_COMPARED, SAME, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
 from entente.console import Task
@@ -92,9 +92,8 @@ def difference_table(suite: Suite) -> Lines:
 
 def notes(comparison: Comparison) -> list[str]:
     """Returns the notes on how the numbers were computed, each as one line."""
-    return (
-        TEMPLATES.get_template("notes.j2").render({**vars(comparison), "alpha": ALPHA, "first": comparison.first}).splitlines()
-    )
+    values = {**vars(comparison), "alpha": ALPHA, "first": comparison.first}
+    return TEMPLATES.get_template("notes.j2").render(values).splitlines()
 
 
 def show(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> None:
@@ -136,7 +135,11 @@ def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str
     rows, first = comparison.rows, comparison.first
     lengths = [split for split in comparison.splits if split in (first, "test_long")]
     colors = {row["variant"]: COLORS.get(row["verdict"], OTHER) for row in rows}
-    failed = {row["variant"]: worst_run(suite, row["variant"], first) for row in rows if row["verdict"] in HARMED}
+
+    def bleu(run: Run) -> float:
+        return run.metrics[first]["bleu"] if first in run.metrics else -1.0
+
+    failed = {row["variant"]: min(suite.of(row["variant"]), key=bleu) for row in rows if row["verdict"] in HARMED}  # worst runs
     causes = {variant: explain(run, suite.base_of(run)) for variant, run in failed.items()}
     reasons = {row["variant"]: next((x for x in causes.get(row["variant"], ()) if x != row["verdict"]), "") for row in rows}
 

@@ -39,7 +39,10 @@ def main(settings: AttentionSettings) -> None:
     picture."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
-    output = _output(settings.output)
+    output = Path(settings.output)
+    if output.suffix and not _is_picture(output) and not output.is_dir():
+        rule = f"give a folder, or a name that ends in {', '.join(FORMATS)}"
+        raise InputError(f"output={settings.output}: not a picture format; {rule}")
     source, target, gold = _sentence(settings, paths[0])
     side_by_side = settings.occlusion or len(paths) > 1
     maps: list[NamedMap] = []
@@ -96,14 +99,6 @@ def _with_occlusion(
 
 def _is_picture(output: Path) -> bool:
     return output.suffix.lower() in FORMATS
-
-
-def _output(path: str) -> Path:
-    """Returns `output` as the path of a picture or of a folder. Raises InputError if it can be neither."""
-    output = Path(path)
-    if output.suffix and not _is_picture(output) and not output.is_dir():
-        raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
-    return output
 
 
 def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, Gold | None]:

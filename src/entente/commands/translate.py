@@ -47,11 +47,10 @@ def main(settings: TranslateSettings) -> None:
     if not settings.input and not settings.output and sys.stdin.isatty():
         _prompt(run, search, engine)
         return
+    total = ""
     if settings.input:  # so that nothing is translated if a line is too long
         with Task(f"checking {settings.input}"):
             total = f" of {sum(1 for _ in _read(settings.input, run.vocabulary.src)):,}"
-    else:
-        total = ""
     new_words: dict[str, None] = {}
     output = open_atomic(Path(settings.output)) if settings.output else nullcontext()
     with output as file:

@@ -18,7 +18,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from entente import checkpoint, distributed
-from entente.console import hide_log, log
+from entente.console import log
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
 from entente.errors import InputError, reason
@@ -141,7 +141,7 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
         torch.set_num_threads(settings.threads)  # `launch` has set it to a share of the cores
     if distributed.world_size() > 1:
         if distributed.rank():
-            hide_log()
+            log.setLevel(logging.ERROR)  # hides the log and the tasks, since the first process shows the same ones
         log.info("%d processes, threads in each: %d", distributed.world_size(), torch.get_num_threads())
     parent, first = os.getppid(), distributed.rank() == 0
     try:
