@@ -113,7 +113,6 @@ def find(checkpoint: str) -> Path:
 
 
 def write(content: Mapping[str, Any], path: Path) -> None:
-    """Writes a checkpoint atomically."""
     try:
         with open_atomic(path) as file:
             torch.save(content, file)

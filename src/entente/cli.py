@@ -321,5 +321,4 @@ def _refuse_flag(message: str) -> NoReturn:
 
 
 def key_of(override: str) -> str:
-    """Returns the dotted key of an override."""
     return override.partition("=")[0].lstrip("+~").partition("@")[0]

@@ -16,7 +16,6 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """Returns the number of processes of the run."""
     return distributed.get_world_size() if distributed.is_initialized() else 1
 
 

@@ -98,7 +98,6 @@ def bleu_tokenizer(run: RunSettings, evaluation: EvaluationSettings) -> str:
 
 @cache
 def metric_of(name: str, tokenize: str) -> Any:
-    """Returns sacreBLEU's metric. tokenize: its tokenizer for BLEU."""
     return BLEU(tokenize=tokenize) if name == "bleu" else {"chrf": CHRF, "ter": TER}[name]()
 
 

@@ -55,7 +55,6 @@ class Attention(NamedTuple):
         return f"Attention({self._title()}: {', '.join(kinds)})"
 
     def _title(self) -> str:
-        """Returns the source and the target as text."""
         return " \u2192 ".join("".join(pieces[:-1]).replace("\u2581", " ").strip() for pieces in (self.source, self.target))
 
     def plot(self, kind: str | None = None, layer: int | None = None, head: int | None = None) -> Figure:

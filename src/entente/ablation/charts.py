@@ -102,5 +102,4 @@ def look_of(place: str) -> Look:
 
 
 def width_of(layer: int) -> float:
-    """Returns the width of the lines of a layer in points."""
     return min(0.2 + 0.6 * layer, 3.2)

@@ -84,7 +84,6 @@ def headline(comparison: Comparison, row: Row, reason: str) -> str:
 
 
 def difference_table(suite: Suite) -> Lines:
-    """Returns the table of what differs between variants."""
     differences = suite.differences()
     lines = [[key, *("–" if value == MISSING else to_text(value) for value in values)] for key, values in differences.items()]
     return [["setting", *suite.variants], *lines] if lines else []
@@ -97,7 +96,6 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def show(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> None:
-    """Prints the tables."""
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
     scores = [line[:5] for line in score_table(comparison)]  # as many columns as fit a narrow terminal
     tables = {"What differs": difference_table(suite), comparison.title: scores, **(analysis["tables"] if analysis else {})}
@@ -131,7 +129,6 @@ def csv(comparison: Comparison) -> str:
 
 
 def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str:
-    """Returns the whole HTML file."""
     rows, first = comparison.rows, comparison.first
     lengths = [split for split in comparison.splits if split in (first, "test_long")]
     colors = {row["variant"]: COLORS.get(row["verdict"], OTHER) for row in rows}

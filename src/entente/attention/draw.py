@@ -154,7 +154,6 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
 
 
 def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    """Returns a figure and the Axes that fills it."""
     figure = Figure((width, height), dpi=100)
     FigureCanvasAgg(figure)
     ax = figure.add_axes((0, 0, 1, 1))

@@ -97,7 +97,6 @@ class Tokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the piece ids of each text."""
         return self._processor.encode([SPACES.sub("", text.translate(APOSTROPHES)) if self.plain else text for text in texts])
 
     def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
