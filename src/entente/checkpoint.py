@@ -4,10 +4,14 @@ The file is a Lightning checkpoint with our own entry added. It is read as data,
 `weights_only=True`, and the model is built from one of our classes. Damage is found by the zip format's checksums.
 """
 
+import platform
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +25,10 @@ from entente.fast.attach import attach
 from entente.files import open_atomic
 from entente.models.build import build
 from entente.models.seq2seq import Seq2Seq, Sizes, parameter_count
-from entente.provenance import provenance
 from entente.settings import RunSettings
 from entente.validation import to_text, validate
 
+PACKAGE = Path(__file__).resolve().parent
 ENTRY = "entente"
 FORMAT = 3  # see CHANGELOG.md
 MODEL_PREFIX = "model."  # prefix of the model's parameters in the LightningModule's state dict
@@ -59,6 +63,29 @@ def sizes_of(vocabulary: Vocabulary, seed: int) -> Sizes:
     return Sizes(len(vocabulary.src), len(vocabulary.tgt), vocabulary.joint, PAD, seed)
 
 
+def provenance() -> dict[str, str]:
+    """Returns the time, the commit, the command, and the versions of torch and Python."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "command": " ".join(["entente", *sys.argv[1:]]),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str:
+    """Returns the commit of this checkout, or "unknown" if the package is installed elsewhere: git could then find another
+    repository, one that contains the environment."""
+    if not (PACKAGE.parents[1] / ".git").exists():
+        return "unknown"
+    git = ["git", "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(git, cwd=PACKAGE, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    except OSError:  # git is not installed
+        return "unknown"
+
+
 def entry(settings: RunSettings, vocabulary: Vocabulary, text: str, words: str) -> dict[str, Any]:
     """Returns our entry in a checkpoint. text: `Corpus.digest`. words: the distinct source words of train, one per line."""
     content = {"config": settings.stored(), "vocabulary": vocabulary.state(), "text": text, "words": words}
@@ -86,7 +113,6 @@ def find(checkpoint: str) -> Path:
 
 
 def write(content: Mapping[str, Any], path: Path) -> None:
-    """Writes a checkpoint atomically."""
     try:
         with open_atomic(path) as file:
             torch.save(content, file)

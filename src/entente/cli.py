@@ -82,8 +82,7 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
         if wants_help:
             print(help_text(verb, [VERBS[verb]], defaults(VERBS[verb]), {}))
         else:
-            settings = check(verb, *read_arguments(verb, arguments))
-            _command(verb)(settings)
+            call(verb, *read_arguments(verb, arguments))
         return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = _refuse_flag  # type: ignore[method-assign]
@@ -99,7 +98,7 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
         return
     composition, problems = compose_checked(verb, flags.overrides, flags.config_dir)
     if not wants_help and not flags.cfg:
-        call(verb, composition, problems)
+        call(verb, composition.values, problems, composition)
     elif problems:
         raise InputError(*problems)
     elif wants_help:
@@ -110,16 +109,12 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
         print(yaml.safe_dump(composition.values, sort_keys=False, allow_unicode=True).rstrip())
 
 
-def call(verb: str, composition: Composition, problems: Sequence[str] = ()) -> None:
-    """Calls the command of a verb that Hydra composed. problems: see `check`."""
-    settings = check(verb, composition.values, problems)
-    _command(verb)(settings, *([] if verb == "data" else [composition]))
-
-
-def _command(verb: str) -> Any:
+def call(verb: str, values: dict[str, Any], problems: Sequence[str], composition: Composition | None = None) -> None:
+    """Calls the command of a verb with its settings. values, problems: see `check`. composition: that of Hydra, if there is."""
+    settings = check(verb, values, problems)
     command = import_module(f"entente.commands.{verb}").main
     gc.enable()  # see entente.__main__
-    return command
+    command(settings, *([composition] if verb in ("train", "ablate") else []))
 
 
 def check(verb: str, values: dict[str, Any], problems: Sequence[str]) -> Any:
@@ -145,7 +140,8 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
     def task(config: Any) -> int:
         job = HydraConfig.get()
         try:
-            call(verb, _composition(config, job.runtime.choices, [*job.overrides.task], config_dir))
+            composition = _composition(config, job.runtime.choices, [*job.overrides.task], config_dir)
+            call(verb, composition.values, [], composition)
         except Exception as error:
             if (code := report(error)) is None:
                 raise
@@ -325,5 +321,4 @@ def _refuse_flag(message: str) -> NoReturn:
 
 
 def key_of(override: str) -> str:
-    """Returns the dotted key of an override."""
     return override.partition("=")[0].lstrip("+~").partition("@")[0]

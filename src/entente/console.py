@@ -77,14 +77,9 @@ def start_log(to_stderr: bool = False) -> None:
     log.propagate = False
     display.stderr = to_stderr
     if display not in log.handlers:
-        log.setLevel(logging.INFO)  # only once, so that `hide_log` stays in effect
+        log.setLevel(logging.INFO)  # only once, so that a process of several keeps its own level
         log.addHandler(display)
         threading.Thread(target=display.log_when_silent, daemon=True).start()
-
-
-def hide_log() -> None:
-    """Hides this process's log and tasks, since another process shows the same ones. Errors are still printed."""
-    log.setLevel(logging.ERROR)
 
 
 class Task:

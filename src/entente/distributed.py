@@ -16,7 +16,6 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """Returns the number of processes of the run."""
     return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
@@ -26,8 +25,7 @@ def share(make: Callable[[], Value]) -> Value:
         return make()
     values: list[Any] = [make() if rank() == 0 else None]
     distributed.broadcast_object_list(values)
-    value: Value = values[0]
-    return value
+    return values[0]
 
 
 def gather(value: Value) -> list[Value]:

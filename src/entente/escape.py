@@ -20,8 +20,6 @@ def line(text: str, longest: int = LONGEST) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """Formats each record as one line, using `line`."""
-
     def format(self, record: logging.LogRecord) -> str:
         return line(super().format(record))
 

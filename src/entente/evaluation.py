@@ -4,7 +4,6 @@ and computes the likelihood of the references.
 Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output.
 """
 
-import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from entente import distributed
-from entente.console import show_share
+from entente.console import log, show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, SEPARATORS, Vocabulary
 from entente.data.words import TOKENIZERS, count_words
@@ -30,8 +29,6 @@ from entente.errors import Diverged, InputError, reason
 from entente.files import write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 from entente.settings import EvaluationSettings, RunSettings, SearchSettings
-
-log = logging.getLogger("entente")
 
 # A batch's total NLL in nats, number of target tokens, and translations by row
 Result = tuple[float, int, dict[int, Hypothesis]]
@@ -101,7 +98,6 @@ def bleu_tokenizer(run: RunSettings, evaluation: EvaluationSettings) -> str:
 
 @cache
 def metric_of(name: str, tokenize: str) -> Any:
-    """Returns sacreBLEU's metric. tokenize: its tokenizer for BLEU."""
     return BLEU(tokenize=tokenize) if name == "bleu" else {"chrf": CHRF, "ter": TER}[name]()
 
 

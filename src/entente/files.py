@@ -3,7 +3,7 @@
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,12 +37,12 @@ def read_yaml(path: Path) -> Any:
         raise InputError(f"{where}: not valid YAML ({getattr(error, 'problem', None) or reason(error)})") from None
 
 
-def read_json(path: Path) -> Any:
-    """Returns the content of a JSON file. Raises InputError if it cannot be read."""
+def read_file(path: Path, parse: Callable[[bytes], Any] = json.loads) -> Any:
+    """Returns the content of a file, by default of JSON. Raises InputError if it cannot be read or is not valid."""
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({reason(error)}); restore it, or remove it") from error
+        return parse(path.read_bytes())
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({reason(error)}); restore it, or remove it and run again") from error
 
 
 @contextmanager

@@ -47,8 +47,6 @@ def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     # Lightning 2.6 makes a call that torch 2.13 has deprecated; users can do nothing about this warning.
     warnings.filterwarnings("ignore", message=r"`isinstance.treespec, LeafSpec.` is deprecated", category=FutureWarning)
-    # A run that resumes writes to its own folder.
-    warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
     # All processes have the scores of the whole split, so there is nothing to average.
     warnings.filterwarnings("ignore", message="It is recommended to use .*sync_dist=True")
 

@@ -4,7 +4,6 @@ Shapes: L layers, H heads, S source pieces and T target pieces (both with the en
 """
 
 import io
-import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,16 +18,16 @@ from torch import Tensor
 from entente import checkpoint
 from entente.attention.draw import draw, draw_pair
 from entente.attention.record import KIND_NAMES, NAME_OF_KIND, AttentionMap, has_attention, read_sentence, record, sides_of
+from entente.console import log
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import unseen
 from entente.decoding.search import translation_search, with_changes
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.files import read_json
+from entente.files import read_file
 from entente.models.seq2seq import evaluating
 
-log = logging.getLogger("entente")
 Text = TypeVar("Text", str, list[str])
 GREEDY = {"beam": 1, "n_best": 1}
 # Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.
@@ -56,7 +55,6 @@ class Attention(NamedTuple):
         return f"Attention({self._title()}: {', '.join(kinds)})"
 
     def _title(self) -> str:
-        """Returns the source and the target as text."""
         return " \u2192 ".join("".join(pieces[:-1]).replace("\u2581", " ").strip() for pieces in (self.source, self.target))
 
     def plot(self, kind: str | None = None, layer: int | None = None, head: int | None = None) -> Figure:
@@ -166,4 +164,4 @@ def load(run: str | Path, device: str | torch.device | None = None) -> TrainedMo
     Raises InputError if the file is missing, damaged or not written by Entente."""
     loaded, metrics = checkpoint.load(str(run)), Path(run).expanduser() / "metrics.json"
     loaded.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return TrainedModel(**vars(loaded), metrics=read_json(metrics) if metrics.is_file() else {})
+    return TrainedModel(**vars(loaded), metrics=read_file(metrics) if metrics.is_file() else {})

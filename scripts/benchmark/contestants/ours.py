@@ -19,6 +19,7 @@ from benchmark.operations import ceiling, training_operations
 from benchmark.parts import Profile, synchronise
 from benchmark.wire import Burst, Message, Wire
 from entente import checkpoint
+from entente.checkpoint import provenance as provenance
 from entente.commands.stored import stored_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, Vocabulary
@@ -27,7 +28,6 @@ from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
-from entente.provenance import provenance as provenance
 from entente.settings import RunSettings, SearchSettings
 from entente.training.run_directory import open_run
 from entente.training.train import prepare

@@ -77,11 +77,6 @@ def against_baseline(suite: Suite, colors: Mapping[str, str], curves: Callable[[
     return draw(panels, x, y)
 
 
-def worst_run(suite: Suite, variant: str, first: str) -> Run:
-    """Returns the variant's run with the lowest BLEU, or one without scores. first: the split that decides."""
-    return min(suite.of(variant), key=lambda run: run.metrics[first]["bleu"] if first in run.metrics else -1.0)
-
-
 def diagnosis(run: Run, baseline: Run) -> Markup:
     """Draws a panel for each aspect that was measured in a run, with a line per part of the model, and its baseline's lines in
     grey. Colour stands for the kind of a part, width for its layer; lines of the decoder are dashed."""
@@ -107,5 +102,4 @@ def look_of(place: str) -> Look:
 
 
 def width_of(layer: int) -> float:
-    """Returns the width of the lines of a layer in points."""
     return min(0.2 + 0.6 * layer, 3.2)

@@ -64,7 +64,6 @@ class Comparison:
 
 
 def compare(suite: Suite, samples: int) -> Comparison:
-    """Returns the comparison of a suite. samples: number of bootstrap samples."""
     splits = list(dict.fromkeys(split for run in suite.runs for split in run.metrics))
     splits = [split for split in splits if split != "valid"] or splits
     first = splits[0] if splits else "test"

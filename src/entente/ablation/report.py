@@ -15,7 +15,7 @@ from rich.table import Table
 from entente import escape
 from entente.ablation.analysis import Lines, analyse, arrow, samples
 from entente.ablation.causes import Points, explain
-from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis, worst_run
+from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis
 from entente.ablation.comparison import ALPHA, DIVERGED, HARMED, NOT_COMPARED, SAME, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
 from entente.console import Task
@@ -84,7 +84,6 @@ def headline(comparison: Comparison, row: Row, reason: str) -> str:
 
 
 def difference_table(suite: Suite) -> Lines:
-    """Returns the table of what differs between variants."""
     differences = suite.differences()
     lines = [[key, *("–" if value == MISSING else to_text(value) for value in values)] for key, values in differences.items()]
     return [["setting", *suite.variants], *lines] if lines else []
@@ -92,13 +91,11 @@ def difference_table(suite: Suite) -> Lines:
 
 def notes(comparison: Comparison) -> list[str]:
     """Returns the notes on how the numbers were computed, each as one line."""
-    return (
-        TEMPLATES.get_template("notes.j2").render({**vars(comparison), "alpha": ALPHA, "first": comparison.first}).splitlines()
-    )
+    values = {**vars(comparison), "alpha": ALPHA, "first": comparison.first}
+    return TEMPLATES.get_template("notes.j2").render(values).splitlines()
 
 
 def show(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> None:
-    """Prints the tables."""
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
     scores = [line[:5] for line in score_table(comparison)]  # as many columns as fit a narrow terminal
     tables = {"What differs": difference_table(suite), comparison.title: scores, **(analysis["tables"] if analysis else {})}
@@ -132,11 +129,14 @@ def csv(comparison: Comparison) -> str:
 
 
 def page(comparison: Comparison, suite: Suite, analysis: Analysis = None) -> str:
-    """Returns the whole HTML file."""
     rows, first = comparison.rows, comparison.first
     lengths = [split for split in comparison.splits if split in (first, "test_long")]
     colors = {row["variant"]: COLORS.get(row["verdict"], OTHER) for row in rows}
-    failed = {row["variant"]: worst_run(suite, row["variant"], first) for row in rows if row["verdict"] in HARMED}
+
+    def bleu(run: Run) -> float:
+        return run.metrics[first]["bleu"] if first in run.metrics else -1.0
+
+    failed = {row["variant"]: min(suite.of(row["variant"]), key=bleu) for row in rows if row["verdict"] in HARMED}  # worst runs
     causes = {variant: explain(run, suite.base_of(run)) for variant, run in failed.items()}
     reasons = {row["variant"]: next((x for x in causes.get(row["variant"], ()) if x != row["verdict"]), "") for row in rows}
 

@@ -13,23 +13,21 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sacrebleu.metrics import BLEU
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
-from entente.errors import InputError, reason
-from entente.files import read_yaml
+from entente.errors import InputError
+from entente.files import read_file, read_yaml
 from entente.settings import MISSING
 from entente.validation import flat
-
-Content = TypeVar("Content")
 
 BASELINE, ROWS = "baseline", "runs.jsonl.gz"
 # Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
@@ -91,7 +89,7 @@ class Run:
             table = {name: column for name, *column in zip(*(line.split("\t") for line in lines), strict=True)}
             return {**table, "translation": table.get(self.variant, [])} if self.row else table
 
-        return _read(self.text_file(split), columns)
+        return read_file(self.text_file(split), columns)
 
     def counts(self, split: str) -> tuple[list[list[int]], str]:
         """Returns sacreBLEU's counts of each sentence (both lengths, matches and totals of 1- to 4-grams), and a digest of the
@@ -161,7 +159,7 @@ class Suite:
 
 def runs_in(folder: Path) -> list[Run]:
     """Returns the runs of a suite, finished or not: its published rows, then the directories of runs that no row stands for."""
-    rows = _read(folder / ROWS, gzip.decompress).splitlines() if (folder / ROWS).exists() else []
+    rows = read_file(folder / ROWS, gzip.decompress).splitlines() if (folder / ROWS).exists() else []
     runs = []
     for row in map(json.loads, rows):
         name = f"{row['variant']}-seed{row['seed']}"
@@ -173,7 +171,7 @@ def runs_in(folder: Path) -> list[Run]:
 
 def read_run(directory: Path) -> Run:
     paths = [directory / name for name in ("metrics.json", "training.json")]
-    metrics, training = (_read(path, json.loads) if path.exists() else {} for path in paths)
+    metrics, training = (read_file(path) if path.exists() else {} for path in paths)
     return Run(directory, read_yaml(directory / "config.yaml"), metrics, training)
 
 
@@ -220,11 +218,3 @@ def _group(runs: Sequence[Run]) -> tuple[list[str], list[Run]]:
         for run in group:
             run.variant = name
     return names, [*chain.from_iterable(groups.values())]
-
-
-def _read(path: Path, parse: Callable[[bytes], Content]) -> Content:
-    """Returns the content of a file. Raises InputError if it cannot be read or is not valid."""
-    try:
-        return parse(path.read_bytes())
-    except (OSError, EOFError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({reason(error)}); restore it, or remove it and run again") from error

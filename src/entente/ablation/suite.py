@@ -5,7 +5,6 @@ resumes it: finished runs and published rows with the same configuration are not
 and interrupted runs go on from their last checkpoint. A run that fails is reported, and the others go on.
 """
 
-import logging
 import os
 import re
 import subprocess
@@ -16,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entente.ablation.runs import Run, Suite, runs_in
-from entente.console import Task, clock
+from entente.console import Task, clock, log
 from entente.errors import Interrupted, Stopped
-
-log = logging.getLogger("entente")
 
 OUTCOMES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # by the exit code of `entente train`
 STEP = re.compile(r"step (\d+)/\d+")

@@ -4,7 +4,6 @@ Each figure has one Axes, whose data coordinates are inches from the top left co
 Axes per head would take 4 times as long. Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H heads.
 """
 
-import logging
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -22,8 +21,7 @@ from torch import Tensor
 
 from entente.attention.alignment import with_mean
 from entente.attention.record import TO_SOURCE, AttentionMap, sides_of
-
-log = logging.getLogger("entente")
+from entente.console import log
 
 NOT_AS_DECODED = "This decoder sees later target pieces, so these are not the weights that decoding used."
 FRAMES = "Frames mark the gold links: solid for sure links, dashed for possible ones."
@@ -156,7 +154,6 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
 
 
 def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    """Returns a figure and the Axes that fills it."""
     figure = Figure((width, height), dpi=100)
     FigureCanvasAgg(figure)
     ax = figure.add_axes((0, 0, 1, 1))

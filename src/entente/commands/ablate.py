@@ -6,7 +6,6 @@ be overridden. The same command resumes a suite that was stopped.
   entente ablate suite=transformer trainer.max_steps=800
 """
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -17,12 +16,10 @@ from entente.ablation.runs import BASELINE, Run
 from entente.ablation.suite import Job, Plan
 from entente.cli import Composition, compose, key_of
 from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
-from entente.console import start_log
+from entente.console import log, start_log
 from entente.errors import InputError
 from entente.settings import RunSettings
 from entente.validation import validate
-
-log = logging.getLogger("entente")
 
 
 def main(settings: AblateSettings, composition: Composition) -> None:

@@ -6,7 +6,6 @@ entente attention "checkpoint=[outputs/RUN,outputs/OTHER]" output=both.png
 """
 
 import hashlib
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, Words, merge_pieces, with_mean
 from entente.commands.settings import AttentionSettings, Kind
 from entente.commands.stored import stored_corpus
-from entente.console import Task
+from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.batches import split_of
 from entente.data.files import clean
@@ -28,8 +27,6 @@ from entente.files import open_atomic
 from entente.models.seq2seq import Seq2Seq
 from entente.process import prepare_process
 from entente.settings import SearchSettings
-
-log = logging.getLogger("entente")
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats
@@ -42,7 +39,10 @@ def main(settings: AttentionSettings) -> None:
     picture."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
-    output = _output(settings.output)
+    output = Path(settings.output)
+    if output.suffix and not _is_picture(output) and not output.is_dir():
+        rule = f"give a folder, or a name that ends in {', '.join(FORMATS)}"
+        raise InputError(f"output={settings.output}: not a picture format; {rule}")
     source, target, gold = _sentence(settings, paths[0])
     side_by_side = settings.occlusion or len(paths) > 1
     maps: list[NamedMap] = []
@@ -99,14 +99,6 @@ def _with_occlusion(
 
 def _is_picture(output: Path) -> bool:
     return output.suffix.lower() in FORMATS
-
-
-def _output(path: str) -> Path:
-    """Returns `output` as the path of a picture or of a folder. Raises InputError if it can be neither."""
-    output = Path(path)
-    if output.suffix and not _is_picture(output) and not output.is_dir():
-        raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
-    return output
 
 
 def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, Gold | None]:

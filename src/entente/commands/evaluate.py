@@ -5,7 +5,6 @@ entente evaluate checkpoint=outputs/RUN src=my.fr tgt=my.en output=scores
 entente evaluate checkpoint=outputs/RUN split=all attention=true
 """
 
-import logging
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +17,7 @@ from entente import checkpoint
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.settings import EvaluateSettings
 from entente.commands.stored import search_and_engine, stored_corpus
-from entente.console import Task
+from entente.console import Task, log
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.batches import split_of
 from entente.data.corpora import Corpus, corpus_of
@@ -32,8 +31,6 @@ from entente.files import is_split, write_json, write_text
 from entente.process import prepare_process
 from entente.settings import SearchSettings
 from entente.training.trainer import on_accelerator
-
-log = logging.getLogger("entente")
 
 ONE_TOKEN = SearchSettings(length_factor=0, length_offset=1)  # the shortest search, used if torch only computes the NLL
 

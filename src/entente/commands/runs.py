@@ -19,7 +19,7 @@ from entente import escape
 from entente.cli import defaults
 from entente.commands.settings import RunsSettings
 from entente.errors import InputError, reason
-from entente.files import read_json
+from entente.files import read_file
 from entente.settings import DataSettings
 from entente.validation import flat
 
@@ -74,9 +74,9 @@ def read_row(folder: Path) -> Row:
     parts = {part.partition(":")[0]: part for part in PART.findall(text)}
     config = {name: parse(part)[name] for name, part in parts.items()}
     data, total = describe(parts["data"]) + ", overfit=true" * config["overfit"], str(config["trainer"]["max_steps"])
-    metrics = read_json(folder / "metrics.json") if (folder / "metrics.json").exists() else {}
+    metrics = read_file(folder / "metrics.json") if (folder / "metrics.json").exists() else {}
     if metrics:
-        steps, state, valid = str(read_json(folder / "training.json")["steps"]), "finished", metrics["valid"]["bleu"]
+        steps, state, valid = str(read_file(folder / "training.json")["steps"]), "finished", metrics["valid"]["bleu"]
     else:
         log, output = (read_text(path) for path in (folder / "train.log", folder.with_name(f"{folder.name}.log")))
         lines = PROGRESS.findall(log)

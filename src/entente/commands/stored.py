@@ -1,11 +1,11 @@
 """What commands for checkpoints share: the corpus that a checkpoint names, and the search and engine to translate with."""
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from entente.checkpoint import TrainedRun
 from entente.commands.settings import DecodingSettings
+from entente.console import log
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import with_changes
 from entente.errors import InputError
@@ -13,8 +13,6 @@ from entente.settings import SearchSettings
 
 if TYPE_CHECKING:
     from entente.data.corpora import Corpus
-
-log = logging.getLogger("entente")
 
 
 def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> "Corpus":

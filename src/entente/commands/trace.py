@@ -5,7 +5,6 @@ entente trace example=true
 entente trace example=birnn output=trace.md
 """
 
-import logging
 from pathlib import Path
 
 import torch
@@ -16,13 +15,12 @@ from entente.attention import record
 from entente.attention.trace import Labels, examples, show, trace
 from entente.commands.settings import TraceSettings
 from entente.commands.translate import standard_output
+from entente.console import log
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS
 from entente.files import write_text
 from entente.process import prepare_process
 from entente.settings import SearchSettings
-
-log = logging.getLogger("entente")
 
 
 def main(settings: TraceSettings) -> None:

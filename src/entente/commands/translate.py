@@ -7,7 +7,6 @@ With search.n_best above 1, each output line has the sentence's number, a score 
 """
 
 import io
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
@@ -21,7 +20,7 @@ import torch
 from entente import checkpoint, escape
 from entente.commands.settings import TranslateSettings
 from entente.commands.stored import search_and_engine
-from entente.console import Task
+from entente.console import Task, log
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
@@ -31,8 +30,6 @@ from entente.errors import InputError
 from entente.files import open_atomic
 from entente.process import prepare_process
 from entente.settings import SearchSettings
-
-log = logging.getLogger("entente")
 
 EXAMPLES = 10  # maximum number of lines named in a warning
 CHUNK = 1000  # lines passed to the engine in one call
@@ -50,11 +47,10 @@ def main(settings: TranslateSettings) -> None:
     if not settings.input and not settings.output and sys.stdin.isatty():
         _prompt(run, search, engine)
         return
+    total = ""
     if settings.input:  # so that nothing is translated if a line is too long
         with Task(f"checking {settings.input}"):
             total = f" of {sum(1 for _ in _read(settings.input, run.vocabulary.src)):,}"
-    else:
-        total = ""
     new_words: dict[str, None] = {}
     output = open_atomic(Path(settings.output)) if settings.output else nullcontext()
     with output as file:

@@ -4,7 +4,6 @@ A corpus that has been read is stored in SPLIT.arrow and corpus.json, so that th
 
 import hashlib
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ import numpy as np
 from datasets import Dataset, DownloadConfig, DownloadManager
 from datasets.table import MemoryMappedTable
 
-from entente.console import Task
+from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
 from entente.data.files import INVISIBLE, SPACES, Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
@@ -31,8 +30,6 @@ from entente.errors import InputError, reason
 from entente.files import write_text
 from entente.settings import DataSettings, FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
 from entente.validation import flat
-
-log = logging.getLogger("entente")
 
 VERSION = 4  # of the stored corpora; raise it whenever the same settings and files would give other pairs
 SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text

@@ -7,7 +7,6 @@ import bz2
 import csv
 import gzip
 import json
-import logging
 import lzma
 import re
 import sys
@@ -22,10 +21,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from entente.console import log
 from entente.data.pairs import Pair
 from entente.errors import InputError, reason
-
-log = logging.getLogger("entente")
 
 OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}  # by a file's first bytes
 ZIP_MAGIC, UTF8_BOM = b"PK\x03\x04", b"\xef\xbb\xbf"

@@ -1,6 +1,5 @@
 """The LightningDataModule that encodes a corpus with a vocabulary and groups it into batches."""
 
-import logging
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,14 +12,13 @@ import torch
 from datasets import Dataset, concatenate_datasets
 
 from entente import distributed
+from entente.console import log
 from entente.data.batches import Batch, EvaluationBatches, EvaluationSplit, Rows, TrainingBatches, collate, split_of, to_device
 from entente.data.cache import build_once, name_of
 from entente.data.corpora import Corpus
 from entente.data.tokenizer import BOS, Vocabulary, texts
 from entente.errors import InputError
 from entente.settings import BatchSettings, Grouping
-
-log = logging.getLogger("entente")
 
 
 class TranslationData(L.LightningDataModule):

@@ -82,7 +82,6 @@ def _order(pairs: Iterable[Pair], group: np.ndarray, count: np.ndarray, seed: in
 
 
 def _hash(text: str) -> int:
-    """Returns the first 64 bits of the SHA-256 of a text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 

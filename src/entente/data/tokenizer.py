@@ -5,7 +5,6 @@
 """
 
 import io
-import logging
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ import sentencepiece
 import torch
 from torch import Tensor
 
-from entente.console import show_share
+from entente.console import log, show_share
 from entente.data.cache import build_once, name_of
 from entente.data.pairs import BLOCK
 from entente.data.words import count_words
@@ -57,8 +56,6 @@ SEPARATORS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 
 if TYPE_CHECKING:
     from datasets import Dataset  # importing it takes half a second, and translation does not need it
-
-log = logging.getLogger("entente")
 
 
 class Tokenizer:
@@ -100,7 +97,6 @@ class Tokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the piece ids of each text."""
         return self._processor.encode([SPACES.sub("", text.translate(APOSTROPHES)) if self.plain else text for text in texts])
 
     def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -106,7 +106,6 @@ class _Finished:
         del self.hypotheses[self.settings.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Returns whether n hypotheses score at least `bound`."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:

@@ -28,8 +28,8 @@ def steps(folder: Path) -> dict[int, Path]:
 
 
 class Checkpoints(L.Callback):
-    """Writes step-N.ckpt every `every` steps and at the end, and keeps the latest max(keep, average) of them. Validation always
-    runs after the last step.
+    """Writes step-N.ckpt every `every` steps and at the end, keeps the latest max(keep, average) of them, and writes best.ckpt
+    after the best validation. Validation always runs after the last step.
 
     When any process of the run has `received` a signal, all processes finish the current step and save a checkpoint. Then the
     first process raises `Interrupted`, and the others exit.
@@ -76,6 +76,10 @@ class Checkpoints(L.Callback):
         loader.consume()
         if trainer.global_step == trainer.max_steps:
             trainer.should_stop = True  # makes Lightning validate even if no validation is due
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        if pl_module.is_best:
+            trainer.save_checkpoint(self.folder / "best.ckpt", weights_only=True)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.trained = True

@@ -1,14 +1,12 @@
 """Shows the progress of a run, on a terminal or in a log."""
 
-import logging
 import time
 from typing import Any
 
 import lightning as L
 
-from entente.console import Task, clock
+from entente.console import Task, clock, log
 
-log = logging.getLogger("entente")
 INTERVAL = 10.0  # least number of seconds from one logged line to the next, except the last
 
 

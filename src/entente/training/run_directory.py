@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from lightning.pytorch.loggers import Logger
 
 from entente import checkpoint, distributed
-from entente.console import stop_signals
+from entente.console import log, stop_signals
 from entente.errors import InputError, Interrupted, Stopped, reason
 from entente.escape import LineFormatter
 from entente.files import read_yaml, write_text
@@ -35,7 +35,6 @@ from entente.training import views
 from entente.training.checkpoints import Checkpoints, steps
 from entente.training.translator import Translator
 
-log = logging.getLogger("entente")
 STOPPING = b"\nstopping once this step is complete and saved; press Ctrl-C again to quit at once\n"
 
 
@@ -70,10 +69,6 @@ def run_name(settings: RunSettings) -> str:
 def find_run(settings: RunSettings) -> RunDirectory | None:
     """Returns the run that `resume` refers to, or None to start a new one. "auto" means the newest unfinished run with this
     name and configuration (see `_compared`), or the newest finished one if all have finished."""
-    return distributed.share(lambda: _find_run(settings))
-
-
-def _find_run(settings: RunSettings) -> RunDirectory | None:
     if settings.resume is None:
         return None
     path = Path(settings.resume)
@@ -171,7 +166,10 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
             trainer.callbacks.insert(0, saving)  # type: ignore[attr-defined]
             if not distributed.rank():
                 stack.enter_context(FileLock(run.path / ".lock", timeout=0))
-                stack.enter_context(log_file(run.path / "train.log"))
+                file = stack.enter_context(closing(logging.FileHandler(run.path / "train.log", encoding="utf-8")))
+                file.setFormatter(LineFormatter("%(asctime)s %(message)s"))
+                stack.callback(log.removeHandler, file)
+                log.addHandler(file)
                 board = views.Board(run.path, name="", version="", default_hp_metric=False, purge_step=step + 1)
                 trainer.loggers = [board, Table(run.path / "metrics.csv", step)]
                 views.log_settings(trainer, settings.stored())
@@ -208,16 +206,3 @@ class Table(Logger):
         writer.writeheader()
         writer.writerows(self.rows.values())
         write_text(self.path, text.getvalue())
-
-
-@contextmanager
-def log_file(path: Path) -> Iterator[None]:
-    """Also writes each log record, with its time, to a file."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(LineFormatter("%(asctime)s %(message)s"))
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        handler.close()

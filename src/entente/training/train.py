@@ -10,7 +10,6 @@ outputs/NAME/config.yaml            the complete configuration
              metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; written last, when the run is finished
 """
 
-import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from entente import checkpoint, distributed
-from entente.console import Task, clock
+from entente.console import Task, clock, log
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary, texts
@@ -38,14 +37,12 @@ from entente.training.run_directory import RunDirectory, find_run, open_run
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
 
-log = logging.getLogger("entente")
-
 
 @isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
 def train(settings: RunSettings) -> Path:
     """Trains and evaluates a new run, or resumes one, and returns its directory. Raises every user error before it writes."""
     prepare_process(settings.trainer.threads)
-    run = find_run(settings)
+    run = distributed.share(lambda: find_run(settings))
     if run and run.is_finished:
         log.info("%s: this run has finished; nothing is left to do", run.path)
         return run.path

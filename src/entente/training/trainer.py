@@ -12,13 +12,13 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from entente import checkpoint, distributed
-from entente.console import hide_log
+from entente.console import log
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
 from entente.errors import InputError, reason
@@ -29,7 +29,6 @@ from entente.training.progress import TrainingProgress
 from entente.training.translator import Translator
 from entente.training.views import TensorBoardViews
 
-log = logging.getLogger("entente")
 REFUSALS = (TypeError, ValueError, ImportError, MisconfigurationException, RuntimeError)  # Lightning's errors for bad settings
 GRACE = 10.0  # seconds that a process waits for the first one to report an error that both have
 LAUNCHER = "lightning.fabric.strategies.launchers.subprocess_script"  # logs which process has died
@@ -67,6 +66,7 @@ def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
             logger=False,
             plugins=[AtomicCheckpoints()],
             callbacks=callbacks(translator.settings),
+            enable_checkpointing=False,  # `open_run` adds Checkpoints
             enable_progress_bar=False,
             enable_model_summary=False,
         )
@@ -79,31 +79,10 @@ def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
 
 def callbacks(settings: RunSettings) -> list[L.Callback]:
     """Returns the callbacks of a run. TensorBoardViews comes after EarlyStopping, since it always draws at the last validation,
-    which EarlyStopping determines. ModelCheckpoint writes best.ckpt."""
+    which EarlyStopping determines."""
     patience = settings.trainer.patience
     stopping = [EarlyStopping("valid/improvements", mode="max", patience=patience)] if patience else []
-    best = BestCheckpoint(
-        monitor="valid/best_count",
-        mode="max",
-        filename="best",
-        save_weights_only=True,
-        save_on_train_epoch_end=False,
-        enable_version_counter=False,
-    )
-    return [TrainingProgress(), *stopping, TensorBoardViews(settings.views, settings.data.src), best]
-
-
-class BestCheckpoint(ModelCheckpoint):
-    """Writes best.ckpt. Unlike its parent, it keeps its best score if the directory of the run has moved."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        moved: dict[str, Any] = {"dirpath": self.dirpath}
-        if state_dict["best_model_path"]:  # otherwise, no validation has been run yet
-            path = str(Path(str(self.dirpath)) / "best.ckpt")
-            scores = {path: state_dict["best_model_score"]}
-            moved |= {"best_model_path": path, "kth_best_model_path": path, "best_k_models": scores}
-        super().load_state_dict({**state_dict, **moved})
-        self.current_score = state_dict["current_score"]
+    return [TrainingProgress(), *stopping, TensorBoardViews(settings.views, settings.data.src)]
 
 
 def count_whole_steps(state: dict[str, Any], accumulate: int) -> None:
@@ -162,7 +141,7 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
         torch.set_num_threads(settings.threads)  # `launch` has set it to a share of the cores
     if distributed.world_size() > 1:
         if distributed.rank():
-            hide_log()
+            log.setLevel(logging.ERROR)  # hides the log and the tasks, since the first process shows the same ones
         log.info("%d processes, threads in each: %d", distributed.world_size(), torch.get_num_threads())
     parent, first = os.getppid(), distributed.rank() == 0
     try:

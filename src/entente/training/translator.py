@@ -1,6 +1,5 @@
 """The LightningModule that trains a model: loss, optimiser, learning rate schedule, and validation by decoding."""
 
-import logging
 import math
 import time
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from entente import distributed
 from entente.checkpoint import ENTRY
+from entente.console import log
 from entente.data.batches import Batch, EvaluationSplit
 from entente.data.tokenizer import Vocabulary
 from entente.errors import Diverged
@@ -19,8 +19,6 @@ from entente.evaluation import Evaluation, batch_loss, bleu_tokenizer, evaluate
 from entente.models.seq2seq import Seq2Seq
 from entente.settings import RunSettings
 from entente.training.optimiser import build_optimiser, rate_factor
-
-log = logging.getLogger("entente")
 
 BUSY_AFTER, BUSY_SHARE = 20.0, 0.6  # seconds of training, and share of them with a core, of the warning of busy cores
 STORED = "translator"  # our key in Lightning's checkpoint
@@ -45,14 +43,14 @@ class Translator(L.LightningModule):
         self.best_bleu = 0.0  # the highest BLEU of a validation
         self.best = (-math.inf, -math.inf)  # the highest quality of a validation
         self.improvements = 0  # number of validations that were better than all before them
-        self.best_count = 0  # number of validations that were at least as good as all before them
+        self.is_best = False  # whether the last validation was at least as good as all before it
         self.mean_report: dict[str, Any] | None = None  # how the mean of the last checkpoints compares with the best one
         self._began = self._started = 0.0  # such that perf_counter() minus them is `seconds`, or `elapsed`, until now
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.seconds, self.elapsed = time.perf_counter() - self._began, time.perf_counter() - self._started
-        names = ("tokens", "seconds", "elapsed", "bleu", "best_bleu", "best", "improvements", "best_count")
+        names = ("tokens", "seconds", "elapsed", "bleu", "best_bleu", "best", "improvements")
         checkpoint |= {ENTRY: self.checkpoint_entry, STORED: {name: getattr(self, name) for name in names}}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -141,12 +139,10 @@ class Translator(L.LightningModule):
         self.best_bleu = max(self.best_bleu, self.bleu)
         quality = self.valid.quality(scores)
         self.improvements += quality > self.best
-        self.best_count += (is_best := quality >= self.best)
+        self.is_best = quality >= self.best  # of equally good validations, the last is kept as best.ckpt
         self.best = max(quality, self.best)
-        # Callbacks that monitor these numbers compare qualities: for patience, a validation must be better than all before it;
-        # of equally good ones, the last is kept as best.ckpt.
-        monitored = {"valid/improvements": float(self.improvements), "valid/best_count": float(self.best_count - (not is_best))}
-        self.log_dict(monitored, logger=False, batch_size=1)
+        # For patience, EarlyStopping monitors this number: a validation must be better than all before it.
+        self.log("valid/improvements", float(self.improvements), logger=False, batch_size=1)
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
         self.write(metrics, step=self.global_step)
 

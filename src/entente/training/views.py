@@ -8,6 +8,7 @@ filter finds them.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from entente.data.batches import to_device
 from entente.data.files import clean
 from entente.data.module import TranslationData
 from entente.decoding.translate import translate
-from entente.evaluation import Evaluation, scores_table
+from entente.evaluation import scores_table
 from entente.settings import ViewsSettings
 from entente.training.translator import Translator
 
@@ -126,7 +127,10 @@ class TensorBoardViews(L.Callback):
             with Task("measuring the heads"):
                 log_heads(board, pl_module, trainer.datamodule, self.settings.heads, step)  # type: ignore[attr-defined]
         if self.settings.translations:
-            board.experiment.add_text("translations/valid", sample_translations(valid, self.settings.translations), step)
+            rows = islice(zip(valid.sources, valid.references, valid.hypotheses, strict=True), self.settings.translations)
+            lines = [list(map(escape.markdown, row)) for row in rows]
+            table = escape.table(("source", "reference", "translation"), lines)
+            board.experiment.add_text("translations/valid", table, step)
 
 
 def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Figure]]:
@@ -190,9 +194,3 @@ def log_diagnosis(trainer: L.Trainer, values: Mapping[str, float], step: int) ->
     extremes = {"smallest": np.fmin.reduce, "largest": np.fmax.reduce}  # both ignore NaN
     scalars = {f"why/{aspect} {which}": of(parts) for aspect, parts in aspects.items() for which, of in extremes.items()}
     board.log_metrics(scalars, step)
-
-
-def sample_translations(valid: Evaluation, n: int) -> str:
-    """Returns a Markdown table with the source, reference and translation of each of the first n validation sentences."""
-    rows = [*zip(valid.sources, valid.references, valid.hypotheses, strict=True)][:n]
-    return escape.table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])
