@@ -236,7 +236,7 @@ sed=1: no such setting; did you mean seed\?""",
         "a config.yaml with a wrong value",
         "train resume=run",
         r"run/config\.yaml: seed=x: give a whole number .+",
-        put("run/config.yaml", "name: run\nseed: x\n"),
+        put("run/config.yaml", "name: run\nseed: x\ntrainer: {}\n"),
     ),
     # Checkpoints.
     Case("a missing checkpoint setting", "translate", "checkpoint is not set: give it as checkpoint=VALUE"),
