@@ -111,11 +111,12 @@ def raise_error(error: BaseException) -> Callable[[], None]:
         (raise_error(InputError("\x1b]0;owned\x07" + "x" * 10**6)), 2, [r"error: \\x1b\]0;owned\\x07x.*"]),
         (lambda: Path("nowhere/file").read_text(), 2, ["error: nowhere/file: No such file or directory"]),
         (raise_error(RuntimeError("CUDA out of memory")), 2, ["error: out of memory; .+"]),
+        (raise_error(RuntimeError("DefaultCPUAllocator: can't allocate memory: 12")), 2, ["error: out of memory; .+"]),
         (raise_error(Diverged("at step 3")), 3, ["diverged: at step 3"]),
         (raise_error(Interrupted("saved at step 3; continue with\nresume=x")), 75, ["saved at step 3; continue with resume=x"]),
         (press_ctrl_c, 130, ["stopped by SIGINT"]),
     ],
-    ids=["two problems", "escapes", "no file", "no memory", "diverged", "interrupted", "Ctrl-C"],
+    ids=["two problems", "escapes", "no file", "no GPU memory", "no memory", "diverged", "interrupted", "Ctrl-C"],
 )
 def test_a_command_ends_with_lines_and_a_code(
     act: Callable[[], None], code: int, lines: list[str], capsys: pytest.CaptureFixture[str]

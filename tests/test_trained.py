@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import pydoc
+import random
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -179,7 +181,8 @@ def process_state() -> tuple[Any, ...]:
     levels = {name: values for name, values in settings.items() if values != (logging.NOTSET, True, [])}
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)]
     hooks = sys.excepthook, sys.unraisablehook
-    return levels, handlers, hooks, {**os.environ}, [*warnings.filters], torch.get_num_threads(), torch.get_rng_state().tolist()
+    generators = torch.get_rng_state().tolist(), pickle.dumps(np.random.get_state()), random.getstate()
+    return levels, handlers, hooks, {**os.environ}, [*warnings.filters], torch.get_num_threads(), generators
 
 
 @pytest.mark.parametrize("run", ["birnn"], indirect=True)

@@ -39,13 +39,13 @@ from entente.attention.numbers import (
 )
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record, record_batch
 from entente.data.alignments import Gold, pharaoh, read_pharaoh
-from entente.data.corpora import Corpus, read_corpus
+from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import Seq2Seq
-from entente.settings import BatchSettings, GrammarSettings, SearchSettings
+from entente.settings import BatchSettings, SearchSettings
 from numerics import model_of
 
 
@@ -189,18 +189,6 @@ def test_the_links_of_a_mean_of_heads_are_those_of_the_mean_weights() -> None:
     assert len({str(several.links(head)) for head in several.heads()}) == 4 * 6  # all heads have different links
 
 
-def test_the_grammar_has_links_in_both_directions() -> None:
-    sizes = {"train": 20, "valid": 31, "test": 7}
-    fr, en = (read_corpus(GrammarSettings(src=src, tgt=tgt, **sizes)) for src, tgt in (("fr", "en"), ("en", "fr")))
-    assert set(fr.gold) == {"valid", "test", "test_long", "test_compositional"}
-    for pair, gold, turned in zip(fr.valid, fr.gold["valid"], en.gold["valid"], strict=True):
-        words = [pair["src"][a:b] for a, b in gold.src], [pair["tgt"][a:b] for a, b in gold.tgt]
-        assert "".join(words[0]) == "".join(pair["src"].split()) and "".join(words[1]) == "".join(pair["tgt"].split())
-        assert (len(words[0]) - 1, len(words[1]) - 1) in gold.sure, "the punctuation marks at the end are linked"
-        assert gold.sure <= gold.possible
-        assert turned.src == gold.tgt and turned.sure == {(j, i) for i, j in gold.sure}
-
-
 def test_pharaoh_links_are_read_and_written(tmp_path: Path) -> None:
     path = tmp_path / "gold"
     path.write_text("0-1 1?0 2p2\n\n1-0\n")
@@ -209,9 +197,13 @@ def test_pharaoh_links_are_read_and_written(tmp_path: Path) -> None:
     assert [g.sure for g in gold] == [{(0, 1)}, set(), {(1, 0)}]
     assert gold[0].possible == {(0, 1), (1, 0), (2, 2)} and gold[2].src == [(0, 2), (3, 5)]
     assert pharaoh([[(1, 0), (0, 2), (0, 1)], []]) == "0-1 0-2 1-0\n\n"
-    for bad in ("0-3\n\n\n", "0-1-2\n\n\n", "0-0\n"):
-        path.write_text(bad)
-        with pytest.raises(InputError):
+    for text, line in (
+        ("0-3\n\n\n", "line 1: '?0-3"),
+        ("\n0-1-2\n\n", "line 2: '0-1-2' is not a link"),
+        ("0-0\n", "1 line of links"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=line):
             read_pharaoh(path, src, tgt)
 
 

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,23 +13,11 @@ from bad_inputs import BEST, CASES, WORDS, Case, Result, arguments, content, run
 from entente.checkpoint import read, write
 
 
-def run_in_a_process(command: str, folder: Path, stdin: bytes = b"") -> Result:
-    line = [sys.executable, "-P", "-m", "entente", *arguments(command)]
-    done = subprocess.run(line, cwd=folder, input=stdin, capture_output=True, check=False)
-    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-@pytest.mark.parametrize(
-    ("case", "run_command"),
-    [
-        *(pytest.param(case, run, id=case.what) for case in CASES),
-        *(pytest.param(case, run_in_a_process, id=f"{case.what}, in a process of its own") for case in CASES if case.real),
-    ],
-)
-def test_bad_input_gets_its_lines_and_leaves_nothing_behind(case: Case, run_command: Any, folder: Path) -> None:
+@pytest.mark.parametrize("case", CASES, ids=[case.what for case in CASES])
+def test_bad_input_gets_its_lines_and_leaves_nothing_behind(case: Case, folder: Path) -> None:
     spoil_files(case, folder)
     files = content(folder)
-    ended = run_command(case.command, folder, case.stdin)
+    ended = run(case.command, folder)
     lines, patterns = ended.problems.splitlines(), case.line.split("\n")
     assert len(lines) == len(patterns), ended.err
     for line, pattern in zip(lines, patterns, strict=True):

@@ -83,11 +83,7 @@ def test_each_ablation_is_listed_with_its_models_and_its_claim(tmp_path: Path, c
     assert texts["no_attention"] == (
         "birnn one vector cannot hold a whole sentence, least of all a long one (Bahdanau et al. 2015, figure 2)."
     )
-    assert texts["no_residual"].startswith("transformer without the residual connection, a sublayer replaces")
-    assert texts["no_residual"].endswith("the gradient must flow through every softmax.")
     assert texts["baseline"] == "transformer, birnn The complete model. All variants are compared with it."
-    assert texts["softmax_batch"].startswith("transformer, birnn a softmax over dim 0")
-    assert texts["no_padding_mask"].endswith("in batches of mixed lengths.")
     ablations.main(AblationsSettings(model="birnn"))
     of_birnn = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert of_birnn == {name for name, text in texts.items() if "birnn" in text.split()[:2]} < {*names}

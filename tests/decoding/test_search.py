@@ -282,11 +282,8 @@ def test_texts_are_translated_as_if_alone_on_any_number_of_threads(name: str, th
     texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0]), lines[3]]
     alone = [translate(model, vocabulary, [text], settings)[0] for text in texts]
     torch.set_num_threads(threads)
-    try:
-        together = translate(model, vocabulary, texts, settings, max_tokens=13)
-        assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(1)
+    together = translate(model, vocabulary, texts, settings, max_tokens=13)
+    assert torch.get_num_threads() == threads
     assert [[h.tokens for h in n_best] for n_best in together] == [[h.tokens for h in n_best] for n_best in alone]
     assert together[0] == together[2] == [Hypothesis([], 0.0, True)]
     assert together[5] == together[3] != together[4]

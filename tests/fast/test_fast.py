@@ -345,11 +345,8 @@ def test_packed_layers_have_gradients_and_others_are_left_alone() -> None:
 
 
 @pytest.fixture
-def two_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
+def two_threads() -> None:
     torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_workers_run_in_parallel_and_their_results_come_in_order_as_soon_as_possible(two_threads: None) -> None:

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from conftest import T, small
 from entente.models.attention import AttentionWeights, MultiHeadAttention
-from entente.models.seq2seq import causal_mask
 from entente.models.transformer import DecoderBlock, EncoderBlock, sinusoids
 from entente.settings import SoftmaxOver
 from numerics import FUTURE, REAL, B, S, close, normal, recorded, small_layer
@@ -66,12 +65,6 @@ def test_a_mask_value_out_of_range_hides_like_minus_infinity(
     weights = AttentionWeights(softmax, mask_value)(scores, mask)
     assert weights.dtype == dtype
     assert torch.equal(weights, AttentionWeights(softmax)(scores, mask))
-
-
-def test_the_causal_mask_lets_each_new_token_see_the_past_and_itself() -> None:
-    for new, past in [(1, 0), (5, 0), (1, 7), (3, 2)]:
-        mask = causal_mask(new, past, torch.device("cpu"))
-        assert mask.tolist() == [[key <= past + query for key in range(past + new)] for query in range(new)]
 
 
 # Independent implementations

@@ -5,19 +5,15 @@ Each case gets its own folder with a small corpus and a trained run, may damage 
 """
 
 import contextlib
-import gzip
 import io
-import pickle
 import re
 import shlex
 import shutil
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable
-from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -27,7 +23,6 @@ from entente.checkpoint import ENTRY, read, write
 from entente.console import exit_codes
 from tiny import write_corpus
 
-ROOT = Path(__file__).parents[2]
 BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
 # These settings end training after two steps, in case a mistake goes unnoticed and training starts.
@@ -38,6 +33,7 @@ SHORT = {
     "PAIRS": f"data=files {VALID} {QUICK}",  # used together with data.train=FILE
     "OWN": "evaluate checkpoint=run src=my.fr tgt=my.en output=scores",
     "TRANSLATE": "translate checkpoint=run input=in.txt output=out.txt",
+    "MINE": "ablate --config-dir=own suite=[baseline,mine]",
 }
 
 Action = Callable[[], object]
@@ -48,8 +44,6 @@ class Case(NamedTuple):
     command: str
     line: str  # one regular expression per line of the error message, for the text after "error: "
     spoil: Action | tuple[Action, ...] = ()  # called in the folder before the command is run
-    stdin: bytes = b""
-    real: bool = False  # whether the command is also run in a separate process
 
 
 class Result(NamedTuple):
@@ -129,14 +123,9 @@ def both(name: str, src: str, tgt: str) -> tuple[Action, Action]:
     return put(f"{name}.fr", src), put(f"{name}.en", tgt)
 
 
-def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Action:
-    """Returns an action that applies `change` to a file's bytes, then truncates them to the fraction `left` of their length."""
-
-    def act() -> None:
-        data = change(Path(name).read_bytes())
-        Path(name).write_bytes(data[: int(left * len(data))])
-
-    return act
+def mine(text: str) -> Action:
+    """Returns an action that writes an ablation called `mine`."""
+    return put("own/ablation/mine.yaml", text)
 
 
 def folder(name: str) -> Action:
@@ -155,43 +144,16 @@ def link(name: str, target: str) -> Action:
     return act
 
 
-def remove(name: str) -> Action:
-    return lambda: Path(name).unlink()
-
-
-def replace(name: str, old: str, new: str) -> Action:
-    return lambda: Path(name).write_text(Path(name).read_text().replace(old, new))
-
-
-def edit_checkpoint(place: str, value: object) -> Action:
-    """Returns an action that sets the checkpoint entry at `place`, a path such as a/b/c."""
-
-    def act() -> None:
-        *parents, last = place.split("/")
-        stored = read(Path(BEST))
-        reduce(lambda node, name: node[name], parents, stored)[last] = value
-        write(stored, Path(BEST))
-
-    return act
-
-
-class CreatesFile:
-    """An object that creates the file `victim` when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return Path.touch, (Path("victim"),)
-
-
-def write_malicious_checkpoint() -> None:
-    with zipfile.ZipFile(BEST) as good, zipfile.ZipFile("evil.ckpt", "w") as evil:
-        for part in good.infolist():
-            evil.writestr(part, pickle.dumps(CreatesFile(), 2) if part.filename.endswith("data.pkl") else good.read(part))
+def name_url_as_corpus() -> None:
+    """Changes the configuration in the checkpoint so that its corpus is at a URL."""
+    stored = read(Path(BEST))
+    stored[ENTRY]["config"]["data"] = URL_DATA
+    write(stored, Path(BEST))
 
 
 WORDS = "chat " * 10_000
 TOO_LONG = r"a sentence of 10,000 words has [\d,]+ pieces, more than the 1,024 allowed; split it"
 NO_CHECKPOINT = "not a checkpoint of this program, or a damaged one; use another copy, or train the model again"
-NAME = r"give a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
 FILES_NAMED = (
@@ -202,7 +164,7 @@ WHOLE = "a whole number of at least"
 NO_PAIR = r"no sentence pair is left after dropping empty, over-long and uneven ones"
 NOT_TEXT = "not UTF-8 text; convert it to UTF-8 first"
 HELP = "no such setting; --help lists the settings"
-STORED = rf"{BEST}: in its configuration"
+PACKAGE = "# @package _global_\n"
 SUITE_SETS = "a suite sets it for each run; leave it out, and set suite and seeds"
 LATIN = "un\nété\n".encode("latin-1")
 URL_DATA = {
@@ -217,25 +179,11 @@ CASES = [
     Case("an empty file", "train FILES", r"train\.fr: the file is empty", put("train.fr", "")),
     Case("unequal numbers of lines", "train FILES", rf"train\.en has more lines .*than .+: {ALIGNED}", put("train.fr", "un\n")),
     Case("Latin-1 text", "train FILES", rf"valid\.fr, line 2: {NOT_TEXT}", put("valid.fr", LATIN)),
-    Case("a truncated gzip file", "train FILES", r"train\.fr: damaged or truncated .+", cut("train.fr", 0.9, gzip.compress)),
     Case("files without text", "train FILES", rf"valid\.fr and valid\.en: {NO_PAIR}", both("valid", "\n \n", "a\nb\n")),
     Case("10,000 words in training", "train FILES", rf"train\.fr and train\.en: {NO_PAIR}", both("train", WORDS, WORDS)),
     Case("10,000 words in validation", "train FILES", f"valid, src, 'chat .*': {TOO_LONG}", both("valid", WORDS, "a")),
     # Files of pairs.
     Case("TSV without a heading", "train PAIRS data.train=x.tsv", r"x\.tsv: no column is named .+", put("x.tsv", "un\tone\n")),
-    Case(
-        "TSV with too few columns",
-        "train PAIRS data.train=x.tsv data.columns.src=1 data.columns.tgt=2",
-        r"x\.tsv, row 2: no en text in column 2 of 1; columns are separated by tabs, .+",
-        put("x.tsv", "un\tone\ndeux two\n"),
-    ),
-    Case(
-        "JSON lines that are not JSON",
-        "train PAIRS data.train=x.jsonl",
-        r"x\.jsonl, line 2: not a JSON object; each line, or each item of an array, must be an object .+",
-        put("x.jsonl", '{"fr": "un", "en": "one"}\nfr: deux\n'),
-    ),
-    Case("an unknown format", "train PAIRS data.train=x.docx", r"x\.docx: unknown format; .+", put("x.docx", "PK")),
     Case("Multi30k that is not there", f"train data=multi30k data.root=. {QUICK}", r".*train\.fr\.gz.*"),
     # Settings.
     Case(
@@ -246,15 +194,12 @@ CASES = [
         r"trainer\.max_stpes=9: no such setting; did you mean trainer\.max_steps\?"
         "\n"
         r"search\.n_best=3 and search\.beam=1: n_best must be between 1 and beam",
-        real=True,
     ),
-    Case("a mistyped option", "train model=trasnformer", "model=trasnformer: choose one of .+; did you mean transformer\\?"),
     Case(
         "a mistyped model and settings of that model",
         "train model=birn model.d_hidden=3 model.d_hiden=4 seeed=1",
         "model=birn: choose one of birnn, .+; did you mean birnn\\?\nseeed=1: no such setting; did you mean seed\\?",
     ),
-    Case("a mistyped section", "train modle.d_model=3", r"modle\.d_model=3: no such setting; did you mean model\.d_model\?"),
     Case("a key of another section", "train lr=1", r"lr=1: no such setting; did you mean optim\.lr\?"),
     Case("an unknown key added with +", "train +foo=1", f"foo=1: {HELP}"),
     Case(
@@ -271,90 +216,44 @@ sed=1: no such setting; did you mean seed\?""",
     Case("a reference to no setting", r"train 'optim.lr=${modle.name}'", r"Interpolation key 'modle\.name' not found .+"),
     Case("a removed key", "train ~name", "name is not set: give it as name=VALUE"),
     Case("an unknown accelerator", "train trainer.accelerator=gpus", r"trainer\.accelerator=gpus .+ Lightning refuses .+"),
-    Case("an unknown precision", "train FILES trainer.precision=13", r".+ trainer\.precision=13: Lightning refuses .+"),
-    Case("no devices", "train trainer.devices=0", rf"trainer\.devices=0: give {WHOLE} 1 or one of auto"),
     Case("arguments not in UTF-8", "attention checkpoint=run sentence=\udce9t\udce9", r"sentence=\\udce9.+: not UTF-8 .+"),
-    Case("equal languages", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target are the same language"),
-    Case("a source file without a target file", "train data=files data.train.src=x", r"data\.train\.tgt is not set: .+"),
-    Case("a language that is a path", "train FILES data.src=../fr", rf"data\.src=\.\./fr: {NAME}"),
-    Case("a test set whose name is a path", "train FILES +data.test={a/b:x.tsv}", rf"data\.test\.a/b=x\.tsv: {NAME}"),
     Case("an extra text without target", "train FILES +data.extra.x.src=train.fr", "data.extra.x: give either .+"),
-    Case(
-        "extra text with a weight of 0 and with a misspelt key",
-        "train FILES '+data.extra.x={file:x.tsv,weight:0}' '+data.extra.y={flie:y.tsv}'",
-        r"data\.extra\.x\.weight=0: give a whole number from 1 to 1000"
-        "\n"
-        r"data\.extra\.y\.flie=y\.tsv: no such setting; did you mean data\.extra\.y\.file\?",
-    ),
     Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give it as .+"),
     # Impossible sizes.
     Case("less than one batch", "train FILES trainer.limit_batches=0.1", r"trainer\.limit_batches=0\.1: .+ than one batch, .+"),
-    Case("3 heads for a width of 128", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
     Case("too small a vocabulary", "train FILES data.tokenizer.vocab_size=5", r"data\.tokenizer\.vocab_size=5 is too .+"),
-    Case("too small batches", "train FILES data.batch.max_tokens=2", r"data\.batch\.max_tokens=2: every .+ is longer; .+"),
     Case("a split of 150%", "train FILES data.split.valid=1.5", r"data\.split\.valid=1\.5: give .+ or a number .+ less than 1"),
     # Runs.
     Case("a file as output_dir", "train FILES output_dir=in.txt", r"in\.txt.+: Not a directory"),
     Case("a link to nothing", "train FILES output_dir=x/link", "x/link: a link to gone, .+", link("x/link", "gone")),
-    Case("runs in a link to nothing", "train FILES output_dir=x name=link/r", "x/link: a link to .+", link("x/link", "gone")),
     Case("an unusable tokenizer", "train FILES evaluation.tokenize=ja-mecab", r"evaluation\.tokenize=ja-mecab: .+"),
-    *(
-        Case(f"a run's name that is {what}", f"train FILES name={name}", f"name=.+: {FOLDER}")
-        for what, name in (("too long", "x" * 300), ("outside the folder", "../../x"), ("an escape sequence", "'a\x1b[2Jb'"))
-    ),
+    Case("a run's name that is an escape sequence", "train FILES name='a\x1b[2Jb'", f"name=.+: {FOLDER}"),
     Case("resuming something that is not a run", "train resume=in.txt", r"resume=in\.txt: not a run's directory .+"),
-    Case("a seed for a resumed run", "train resume=run seed=2", "resume=run continues with .+; leave out seed=2"),
     Case(
         "a damaged config.yaml", "train resume=run", r"run/config\.yaml, .+: not valid YAML .+", put("run/config.yaml", "a: [")
     ),
     Case(
         "a config.yaml with a wrong value",
         "train resume=run",
-        r"run/config\.yaml: model\.d_model=32 is not divisible by model\.n_heads=3",
-        replace("run/config.yaml", "n_heads: 2", "n_heads: 3"),
-    ),
-    Case(
-        "a resumed run whose text has changed",
-        "train resume=run",
-        r"run/checkpoints/step-2\.ckpt: the training or validation text has changed .+",
-        (remove("run/metrics.json"), replace("train.fr", "chat", "matou")),
+        r"run/config\.yaml: seed=x: give a whole number .+",
+        put("run/config.yaml", "name: run\nseed: x\ntrainer: {}\n"),
     ),
     # Checkpoints.
     Case("a missing checkpoint setting", "translate", "checkpoint is not set: give it as checkpoint=VALUE"),
     Case("no such checkpoint", "TRANSLATE checkpoint=gone", "checkpoint=gone: no such file, .+"),
     Case("a checkpoint that is text", "TRANSLATE checkpoint=in.txt", rf"in\.txt: {NO_CHECKPOINT}"),
-    Case("a truncated checkpoint", "TRANSLATE", rf"{BEST}: {NO_CHECKPOINT}", cut(BEST, 0.5)),
-    Case("a checkpoint of another format", "TRANSLATE", rf"{BEST}: its format is 1, .+", edit_checkpoint(f"{ENTRY}/format", 1)),
-    Case(
-        "a checkpoint with a pickle that would write a file",
-        "TRANSLATE checkpoint=evil.ckpt",
-        rf"evil\.ckpt: {NO_CHECKPOINT}",
-        write_malicious_checkpoint,
-    ),
-    Case(
-        "a checkpoint with an unknown setting",
-        "evaluate checkpoint=run",
-        rf"{STORED}, data\.batch\.size=7: no such setting; .+",
-        edit_checkpoint(f"{ENTRY}/config/data/batch", {"max_tokens": 500, "size": 7}),
-    ),
-    Case(
-        "a checkpoint whose test set would be written outside the output folder",
-        "evaluate checkpoint=run split=all output=scores",
-        rf"{STORED}, data\.test\.\.\./\.\./victim: {NAME}",
-        edit_checkpoint(f"{ENTRY}/config/data/test", {"../../victim": {"src": "valid.fr", "tgt": "valid.en"}}),
-    ),
     Case("a corpus that is not trusted", "evaluate checkpoint=run output=scores", f"checkpoint=run: {TRUST}: {FILES_NAMED}"),
     Case(
         "a checkpoint that would fetch from a URL without permission",
         "evaluate checkpoint=run output=scores",
         rf"checkpoint=run: {TRUST}: data\.name=multi30k, data\.root=http:.+",
-        edit_checkpoint(f"{ENTRY}/config/data", URL_DATA),
+        name_url_as_corpus,
     ),
     Case("a pair that is not trusted", "attention checkpoint=run pair=valid/1", f"checkpoint=run: {TRUST}: {FILES_NAMED}"),
     # Scores.
     Case("an unknown split", "evaluate checkpoint=run trust_data=true split=tset", "split=tset: this corpus has .+"),
     Case("an empty split list", "evaluate checkpoint=run split=[]", r"split=\[\]: give text or a list .+"),
-    Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: No such .+", remove("valid.fr")),
+    Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: No .+", Path("valid.fr").unlink),
     Case(
         "a source file without a target file, and other settings that need another",
         "evaluate checkpoint=run src=valid.fr occlusion=5 quantization=int8",
@@ -362,30 +261,13 @@ sed=1: no such setting; did you mean seed\?""",
         "src and tgt go together: give both files, src=FILE tgt=FILE\n"
         "occlusion=5 needs attention=true; add it, or leave out occlusion",
     ),
-    *(
-        Case(
-            f"scores into a run, {path}",
-            f"evaluate checkpoint=run output={path}",
-            "output=.+: this is the directory of a run, .+",
-            act,
-        )
-        for path, act in (("run", ()), ("x/link", link("x/link", "../run")), ("x/../run", folder("x")))
-    ),
-    Case("unequal files to score", "OWN", rf"my\.fr has more lines .+: {ALIGNED}", both("my", "un\ndeux\n", "one\n")),
+    Case("scores into a run", "evaluate checkpoint=run output=x/y", "output=x/y: .+ of a run, .+", link("x/y", "../run")),
     Case("files to score without any pair", "OWN", rf"my\.fr and my\.en: {NO_PAIR}", both("my", "un\n\n", "\ntwo\n")),
     # Translations.
     Case("a missing text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: No such file or directory"),
     Case("an empty file to translate", "TRANSLATE", r"in\.txt: the file is empty", put("in.txt", "")),
     Case("10,000 words to translate", "TRANSLATE", rf"in\.txt, line 3: {TOO_LONG}", put("in.txt", f"un\n\n{WORDS}\nquatre\n")),
-    Case(
-        "Latin-1 text on standard input",
-        "translate checkpoint=run output=in.txt",
-        f"standard input, line 2: {NOT_TEXT}",
-        stdin=LATIN,
-        real=True,
-    ),
     Case("a folder as output", "TRANSLATE output=run", r".+/run: Is a directory"),
-    Case("n_best larger than the beam", "TRANSLATE search.n_best=9", r"search\.n_best=9 and search\.beam=5: n_best must .+"),
     Case(
         "mistakes of four kinds in a command without Hydra",
         "translate inptu=in.txt search.beam=x threads={ run",
@@ -402,17 +284,7 @@ sed=1: no such setting; did you mean seed\?""",
     # Attention.
     Case("an empty sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
     Case("an attention map of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
-    Case("a layer that does not exist", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
     Case("an unknown picture format", "attention checkpoint=run output=map.txt", r"output=map\.txt: not a picture format; .+"),
-    Case("a kind that the model lacks", "attention checkpoint=run kind=alignment", "kind=alignment: this model has .+"),
-    *(
-        Case(what, "OWN attention=true alignments=links.txt", line, (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), links))
-        for what, line, links in (
-            ("links for too few sentences", r"links\.txt: 1 line of links for 2 pairs .+", put("links.txt", "0-0\n")),
-            ("a malformed link", r"links\.txt, line 2: '0:1' is not a link; write i-j .+", put("links.txt", "0-0\n0-0 0:1\n")),
-            ("a link to no word", r"links\.txt, line 1: '?0-99.+", put("links.txt", "0-99\n\n")),
-        )
-    ),
     Case("a trace without a checkpoint", "trace", "checkpoint and example: set one of them, .+"),
     Case("a trace of no format", "trace example=true output=trace.txt", r"output=trace.txt: give a name that ends in \.md"),
     # Suites, and comparisons of runs.
@@ -422,38 +294,14 @@ sed=1: no such setting; did you mean seed\?""",
     Case("a seed for a suite", "ablate seed=3 ablation=no_norm", f"seed=3: {SUITE_SETS}\nablation=no_norm: {SUITE_SETS}"),
     Case("a suite outside the output folder", "ablate name=../place", rf"name=\.\./place: {FOLDER}"),
     Case("a suite without variants", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants is not set: .+"),
-    Case("an impossible suite", "ablate suite=[baseline] model.n_heads=3", "ablation=baseline: .+ is not divisible by .+"),
-    Case("another model's variant", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"),
+    Case("an ablation without a @package line", "MINE", ".+: its first line must be .+", mine("variant: mine\n")),
+    Case("an ablation of another name", "MINE", ".+: must set `variant: mine`, .+", mine(f"{PACKAGE}variant: baseline\n")),
+    Case("an ablation that is not YAML", "MINE", r".+mine\.yaml, .+: not valid YAML .+", mine(f"{PACKAGE}model: [\n")),
     Case(
-        "a contradicted ablation",
-        "train FILES ablation=no_dropout model.dropout=0.5",
-        r"model\.dropout=0\.5: ablation=no_dropout sets it to 0\.0; .+",
-    ),
-    *(
-        Case(
-            f"an ablation file {what}",
-            "ablate --config-dir=own suite=[baseline,mine]",
-            line,
-            put("own/ablation/mine.yaml", text),
-        )
-        for what, text, line in (
-            ("without a @package directive", "variant: mine\nmodel: {scale: none}\n", r".+: its first line must be .+"),
-            (
-                "with another variant's name",
-                "# @package _global_\nvariant: baseline\nmodel: {scale: none}\n",
-                r".+: must set `variant: mine`, .+",
-            ),
-            (
-                "that is not YAML",
-                "# @package _global_\nvariant: mine\nmodel: {scale: [\n",
-                r".+mine\.yaml, line 4: not valid YAML .+",
-            ),
-            (
-                "with an unknown setting",
-                "# @package _global_\nvariant: mine\nmodel: {scal: none}\n",
-                r"ablation=mine: model\.scal=none: no such setting; .+",
-            ),
-        )
+        "an ablation of an unknown setting",
+        "MINE",
+        r"ablation=mine: model\.scal=none: no such setting; .+",
+        mine(f"{PACKAGE}variant: mine\nmodel: {{scal: none}}\n"),
     ),
     Case("a comparison without runs", "compare", "runs is not set: give it as runs=VALUE"),
     Case("a missing suite", "compare nowhere", "nowhere: .+"),
@@ -466,12 +314,7 @@ sed=1: no such setting; did you mean seed\?""",
     ),
     Case("zero samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
     # The `data` and `corpus` commands.
-    Case("data without files", "data data=files", r"data\.train is not set: .+"),
-    Case(
-        "data with wrong settings",
-        f"data data=files {TRAIN} data.max_words=0 optim.lr=1 output=3",
-        r"data\.max_words=0: .+" "\n" rf"optim\.lr=1: {HELP}",
-    ),
+    Case("data with a setting of training", f"data data=files {TRAIN} optim.lr=1", rf"optim\.lr=1: {HELP}"),
     Case("data from a missing file", "data data=files data.train=pairs.tsv output=lists", r"pairs\.tsv: No such file .+"),
     Case(
         "a negative number of sentences of no split",
@@ -499,13 +342,13 @@ def table() -> str:
         for number, case in enumerate(CASES):
             place = Path(shutil.copytree(base, Path(name) / str(number)))
             spoil_files(case, place)
-            ended = run(case.command, place, case.stdin)
+            ended = run(case.command, place)
             if ended.code != 2:
                 raise SystemExit(f"{case.what}: ended with {ended.code}\n{ended.err}")
             said = ended.problems.replace(str(place), "FOLDER").strip().replace("|", r"\|").replace("\n", "<br>")
             command = case.command.encode(errors="backslashreplace").decode().replace("|", r"\|")
             command = command.replace(WORDS, "chat chat ... chat").replace(QUICK, "...")
-            rows.append(f"| {case.what} | `{re.sub('x{9,}', 'xxx...', command)}` | {re.sub('x{9,}', 'xxx...', said)} |")
+            rows.append(f"| {case.what} | `{command}` | {said} |")
     shorts = [f"- `{name}`: `{text.replace(QUICK, '...')}`" for name, text in SHORT.items()]
     return "\n".join([PAGE, *shorts, "", "| what is wrong | command | error message |", "|---|---|---|", *rows, ""])
 

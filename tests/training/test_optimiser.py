@@ -39,6 +39,7 @@ def train(model: nn.Module, optimiser: torch.optim.Optimizer, seeds: range) -> N
 DECAYS: dict[str, Callable[[int, int], float]] = {
     "optim.schedule=cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,
     "optim.schedule=inverse_sqrt": lambda step, steps: 200**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
+    "optim.schedule=constant": lambda step, steps: 1.0,
     "experiment=transformer_base": lambda step, steps: 4000**0.5 * (step + 1) ** -0.5,
     "experiment=multi30k_transformer": lambda step, steps: (steps - step) / (steps - 100),
     "experiment=multi30k_birnn": lambda step, steps: (1 + math.cos(math.pi * (step - 400) / (steps - 400))) / 2,
@@ -59,23 +60,6 @@ def test_without_warm_up_only_the_rates_of_the_warm_up_change(override: str) -> 
     assert rates["no_warmup"][:warmup] == [1.0] * warmup
     assert rates["no_warmup"][warmup:] == rates["baseline"][warmup:]
     assert rates["baseline"][warmup:] == pytest.approx([DECAYS[override](step, 5003) for step in range(warmup, 5003)])
-
-
-@pytest.mark.parametrize(
-    ("schedule", "first", "last"),  # factors of the first step of the decay and of the last step of the run
-    [
-        ("cosine", 1.0, (1 + math.cos(math.pi * 10 / 11)) / 2),
-        ("linear", 1.0, 1 / 11),
-        ("inverse_sqrt", math.sqrt(7 / 8), math.sqrt(7 / 18)),
-        ("constant", 1.0, 1.0),
-    ],
-)
-def test_each_schedule_has_its_first_and_last_factor(schedule: Any, first: float, last: float) -> None:
-    """Of 18 steps, the decay starts at step 7, counted from 0, after a warm-up of 5; 11 steps are left."""
-    optim = OptimSettings(warmup=5, schedule=schedule, decay_from=7)
-    factors = [rate_factor(optim, step, 18) for step in range(18)]
-    assert factors[:7] == [0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 1.0]
-    assert factors[7] == pytest.approx(first) and factors[-1] == pytest.approx(last)
 
 
 def test_muon_has_a_momentum_of_its_own() -> None:

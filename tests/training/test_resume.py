@@ -12,7 +12,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from filelock import FileLock
@@ -219,22 +218,6 @@ def test_a_run_that_was_moved_resumes_and_keeps_its_best_score(
     assert differences(uninterrupted, moved) == []
 
 
-def test_the_random_generators_of_the_caller_are_left_alone(run: Run) -> None:
-    def draw() -> list[float]:
-        return [torch.rand(1).item(), np.random.random(), random.random()]
-
-    def seed() -> None:
-        random.seed(5)
-        np.random.seed(7)
-        torch.manual_seed(11)
-
-    seed()
-    expected = draw()
-    seed()
-    run("birnn", "a", "trainer.max_steps=2")
-    assert draw() == expected
-
-
 def test_resume_auto_takes_the_newest_unfinished_run_which_only_one_process_may_train(
     run: Run, interrupt: Run, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -352,10 +335,3 @@ def test_a_real_command_stopped_at_a_random_moment(model: str, tmp_path: Path) -
     number = generator.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
     [line] = compare_stopped_runs(model, tmp_path, [number], generator)
     assert line.startswith("equal"), line
-
-
-def test_an_interrupt_before_the_first_step_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Translator.on_train_start
-    monkeypatch.setattr(Translator, "on_train_start", lambda self: (original(self), send(signal.SIGINT)()))
-    with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; resume it with: "):
-        run("birnn", "stopped")

@@ -18,22 +18,11 @@ import pytest
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import new_page
-from entente.attention.record import CROSS, DECODER, ENCODER
-from entente.checkpoint import sizes_of
-from entente.data.tokenizer import Tokenizer, Vocabulary
-from entente.models.build import build
-from entente.settings import RunSettings, SearchSettings, TransformerSettings
 from entente.training.train import train
-from entente.training.translator import Translator
-from entente.training.views import attention_figures
-from numerics import enlarge
 from tiny import SMALL, run_settings, write_corpus
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 IMAGES = 13  # more than the 10 images per tag that TensorBoard keeps by default
-FRENCH = ["Le garçon a vu l'été.", "Où est ma sœur aînée ?", "Il a déjà mangé."]
-ENGLISH = ["The boy saw the summer.", "Where is my elder sister?", "He has eaten already."]
-LEGIBLE = 7  # smallest legible font size in pixels
 TIMEOUT = 200.0  # seconds; long enough for a busy machine
 # Maps each view that shows runs to the CSS selector of its headings and the text of the last heading.
 HEADINGS = {
@@ -86,19 +75,6 @@ def fetch(url: str) -> Any:
 
     wait_until(request, url)
     return answers[-1]
-
-
-def test_the_tokens_of_a_map_are_legible() -> None:
-    vocabulary = Vocabulary(Tokenizer.train(FRENCH * 3, 330), Tokenizer.train(ENGLISH * 3, 330), joint=False)
-    sizes = TransformerSettings(d_model=12, n_heads=2, n_layers=2, d_ff=20)
-    settings = RunSettings(name="a", model=sizes, search=SearchSettings(length_factor=0.2, length_offset=6))
-    model = build(settings.model, sizes_of(vocabulary, seed=7))
-    enlarge(model)
-    maps = dict(attention_figures(Translator(model, vocabulary, settings, {}), [("garçon", FRENCH[0])]))
-    texts = {tag: [*figure.texts, *figure.axes[0].texts] for tag, figure in maps.items()}
-    assert maps.keys() == {f"weights/garçon/{kind}" for kind in (ENCODER, DECODER, CROSS)}
-    assert min(text.get_fontsize() * maps[tag].dpi / 72 for tag in maps for text in texts[tag]) >= LEGIBLE
-    assert {"·Le", "·garçon"} <= {text.get_text() for text in texts[f"weights/garçon/{CROSS}"]}
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -82,7 +81,6 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
     training = {f"train/{name}" for name in ("loss", "nll", "tokens_per_second", "lr")}
     assert {*training, "valid/bleu", "valid/chrf", "valid/nll", "when finished/test bleu"} <= set(scalars)
     assert {tag.partition("/")[0] for tag in scalars} == {"train", "valid", "weights", "when finished", "why"}
-    assert len(scalars) <= 40  # more would be too many to look at
     assert [event.step for event in events.Scalars("valid/bleu")] == [6]
     for kind in ("encoder self-attention", "decoder masked self-attention", "cross-attention"):
         assert sum(tag.startswith("weights/") and tag.endswith(f"/{kind}") for tag in images) == 3, images
@@ -91,13 +89,11 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
     assert [text.step for text in texts["translations/valid"]] == [6]
     assert [text.step for text in texts["scores/when finished"]] == [6]
     rows = texts["scores/when finished"][0].tensor_proto.string_val[0].decode().splitlines()
-    assert rows[0] == "| split | sentences | BLEU | chrF | TER | NLL |" and len(rows) == 2 + len(metrics)
     numbers = [float(cell) for cell in rows[3].strip("|").split("|")[1:]]
     assert numbers == pytest.approx([metrics["test"][name] for name in ("sentences", "bleu", "chrf", "ter", "nll")], abs=0.005)
     assert events.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name == "hparams"
     experiment = HParamsPluginData.FromString(events.summary_metadata["_hparams_/experiment"].plugin_data.content).experiment
     assert [info.name.tag for info in experiment.metric_infos] == [views.TEST_BLEU, views.VALID_BLEU]
-    assert {info.name for info in experiment.hparam_infos} == {"variant", "model", "seed"}  # more would not fit the screen
     assert events.Scalars("when finished/test bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
     assert events.Scalars(views.VALID_BLEU)[-1].value == pytest.approx(metrics["valid"]["bleu"])
 
@@ -143,15 +139,6 @@ def test_a_recipe_is_chosen_by_data_and_model_and_changes_what_it_says(recipe: s
     assert {key for key in fast if fast[key] != baseline[key] and not isinstance(fast[key], dict)} == leaves
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: list[str]) -> None:
-    states = []
-    for seed in (3, 3, 4):
-        run = trained(base, "birnn", f"seed={seed}", "trainer.max_steps=2")
-        states.append(checkpoint.read(run / "checkpoints" / "step-2.ckpt")["state_dict"])
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert not all(torch.equal(states[0][name], states[2][name]) for name in states[0])
-
-
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(base: list[str], model: str, tmp_path: Path) -> None:
     changes = ["trainer.max_steps=250", "trainer.validate_every=125", f"optim.lr={LR[model]}", "optim.warmup=20"]
@@ -176,14 +163,6 @@ def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(base: li
 def test_training_text_is_scored_in_the_direction_of_the_model(runs: dict[str, Path], tmp_path: Path) -> None:
     command(f"evaluate checkpoint={runs['birnn']} split=train trust_data=true output=out", tmp_path)
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["train"]["sentences"] == 211
-
-
-def test_a_second_run_of_one_name_has_a_directory_of_its_own(base: list[str]) -> None:
-    first = trained(base, "birnn")
-    files = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
-    second = trained(base, "birnn")
-    assert second.name == first.name + "-2"
-    assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == files
 
 
 def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
