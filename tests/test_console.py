@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +20,16 @@ from entente.errors import Diverged, InputError, Interrupted
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> Display:
+def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Display]:
     """Returns a display that tasks and the log use."""
     display = Display()
     monkeypatch.setattr(console, "display", display)
     monkeypatch.setattr(console.log, "handlers", [display])
     monkeypatch.setattr(console.log, "propagate", False)
-    monkeypatch.setattr(console.log, "level", logging.INFO)
-    return display
+    level = console.log.level
+    console.log.setLevel(logging.INFO)
+    yield display
+    console.log.setLevel(level)
 
 
 def test_the_innermost_task_is_logged_after_each_silence(
