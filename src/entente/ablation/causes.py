@@ -31,9 +31,9 @@ def causes(run: Run) -> dict[str, str]:
             f"it predicts the references (NLL {nlls[-1]:.2f}) but cannot translate (chrF {scores['chrf']:.1f}), so its decoder "
             "must see the pieces that it has to predict in training",
         ),
-        "ranks collapsed": (
+        "rank collapse": (
             cosine > 0.95,
-            f"all positions hold nearly the same vector, so words cannot be told apart (position cosine {cosine:.2f})",
+            f"all positions hold nearly the same vector (mean cosine {cosine:.2f}), so words cannot be told apart",
         ),
         "vanishing gradients": (
             min(norms) < 1e-3 * max(norms),

@@ -13,6 +13,8 @@ from entente.attention.record import EPSILON, capture, entropy_share, observing,
 from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Residual, Seq2Seq, padding_mask
 
+SOURCES = 4  # sentences on which to measure the effect of the source, which takes two more passes
+
 
 def display_name(path: str) -> str:
     """Returns a module path in words, with layers counted from 1: "encoder.0.residual.self" becomes "encoder 1 self"."""
@@ -66,9 +68,9 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
         variance = (scores - mean).where(allowed, 0).square().sum(-1) / choices
         values[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # a single key has variance 0
     with observing(model) as device:
-        tgt = tgt.to(device)
-        p, q = (model.output(model(text.to(device), tgt)).softmax(-1) for text in (src, src.roll(1, 0)))  # (B, T, V)
-    values["source_effect/output"] = _mean((p - q).abs().sum(-1) / 2, real[False].to(device))
+        src, tgt = src[:SOURCES].to(device), tgt[:SOURCES].to(device)
+        p, q = (model.output(model(text, tgt)).softmax(-1) for text in (src, src.roll(1, 0)))  # (SOURCES, T, V)
+    values["source_effect/output"] = _mean((p - q).abs().sum(-1) / 2, real[False][:SOURCES].to(device))
     return values
 
 
