@@ -77,12 +77,16 @@ class Evaluation:
                 buckets.append({"words": words, "sentences": len(rows), "bleu": bleu})
         return buckets
 
-    def quality(self, scores: Mapping[str, float]) -> tuple[float, float]:
-        """Returns a key that is larger for better models: BLEU and, for equal BLEU, the negative NLL. chrF takes the place of
-        BLEU if no reference has four tokens: without a 4-gram, BLEU is 0 for all models. scores: BLEU and chrF."""
+    def criterion(self) -> str:
+        """Returns the score that tells better models: bleu, or chrf if no reference has four tokens, because without a 4-gram
+        BLEU is 0 for all models."""
         tokenize = metric_of("bleu", self.tokenize).tokenizer
-        metric = "bleu" if any(len(tokenize(text).split()) >= 4 for text in self.references) else "chrf"
-        return scores[metric], -self.nll
+        return "bleu" if any(len(tokenize(text).split()) >= 4 for text in self.references) else "chrf"
+
+    def quality(self, scores: Mapping[str, float]) -> tuple[float, float]:
+        """Returns a key that is larger for better models: the criterion, and if it is equal, the negative NLL. scores: BLEU and
+        chrF."""
+        return scores[self.criterion()], -self.nll
 
 
 def bleu_tokenizer(run: RunSettings, evaluation: EvaluationSettings) -> str:

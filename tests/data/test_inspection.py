@@ -49,8 +49,10 @@ def test_odd_text_is_found() -> None:
         ("le chat", "the \ufffd cat"),
         ("Ã©tÃ©", "summer itâ€™s"),
         ("Jane  Austen", "jane austen"),
+        ("l&apos;ami", "the friend"),
     ]
-    assert find(corpus_of(plain, [("été « café »", "it’s 1 º"), *strange]))["odd"] == [
+    assert find(corpus_of(plain, [("été « café » R&D; ou", "it’s 1 º & 2;"), *strange]))["odd"] == [
+        ("HTML entity", "valid", 5),
         ("invisible character", "valid", 1),
         ("wrong encoding", "valid", 2),
         ("wrong encoding", "valid", 3),

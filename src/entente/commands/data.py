@@ -82,6 +82,7 @@ def advice(corpus: Corpus, lists: Mapping[str, list[Finding]]) -> list[str]:
         f"Pairs with a sentence from an earlier split: {leaked:,}. Remove the copies there, which inflate scores.": leaked,
         f"Pairs with equal sides: {equal:,}. Unless they are names, remove them: they teach the model to copy.": equal,
         f"Pairs in the wrong encoding: {garbled:,}. Convert the original files to UTF-8 again, or remove the pairs.": garbled,
+        f"Pairs with HTML entities: {n['HTML entity']:,}. Convert these to characters, or remove the pairs.": n["HTML entity"],
         f"Pairs with invisible characters: {hidden:,}. Remove these characters from the files.": hidden,
         f"Pairs with a misalignment score above {SUSPECT}: {suspect:,}. Read the worst ones, and remove wrong pairs.": suspect,
         "Pairs score no better than mismatched ones. Read some: are the lines shifted, or too few?": not lists["misalignment"],

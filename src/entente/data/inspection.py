@@ -21,6 +21,7 @@ SIDES = ("src", "tgt")
 WORST = 200  # minimum number of pairs listed as misaligned; every pair above SUSPECT is listed
 SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
 SAMPLE = 20_000  # maximum number of sentences per split and side to encode
+ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,4});", re.IGNORECASE)  # such as &apos; and &#233;
 MOJIBAKE = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
 WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
 PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
@@ -77,6 +78,8 @@ def odd_text(pairs: Dataset) -> list[tuple[str, int]]:
     for i, text in enumerate(_sentences(pairs, *SIDES)):
         if any(unicodedata.category(character) in escape.CONTROL for character in {*text}):
             marks.add(("invisible character", i % len(pairs)))
+        if ENTITY.search(text):
+            marks.add(("HTML entity", i % len(pairs)))
         if MOJIBAKE.search(text):
             marks.add(("wrong encoding", i % len(pairs)))
     return sorted(marks)

@@ -138,6 +138,8 @@ class Translator(L.LightningModule):
         self.bleu = float(scores["bleu"])
         self.best_bleu = max(self.best_bleu, self.bleu)
         quality = self.valid.quality(scores)
+        if not self.improvements and self.valid.criterion() == "chrf":  # at the first validation
+            log.info("valid: no reference has four words, so BLEU is always 0, and the best checkpoint is chosen by chrF")
         self.improvements += quality > self.best
         self.is_best = quality >= self.best  # of equally good validations, the last is kept as best.ckpt
         self.best = max(quality, self.best)
