@@ -240,7 +240,7 @@ def test_a_slurm_job_has_a_task_for_each_device(tmp_path: Path) -> None:
     for name, line in (("sbatch", f'cp "$1" {script}; echo Submitted batch job 7'), ("srun", "true"), ("sacct", "true")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
         (tmp_path / name).chmod(0o755)
-    words = command(["--multirun", "hydra/launcher=slurm", "trainer.devices=4", "trainer.num_nodes=2", "seed=1"])
+    words = command(["train", "--multirun", "hydra/launcher=slurm", "trainer.devices=4", "trainer.num_nodes=2", "seed=1"])
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         while not script.exists() and process.poll() is None:
