@@ -92,7 +92,7 @@ def forms_of(schema: Schema) -> list[Schema]:
 
 
 def is_text(schema: Schema, text: str) -> bool:
-    """Returns whether a setting takes what stands after its `=` as text, such as 007, no or ${x}, instead of as YAML."""
+    """Returns whether a setting takes what follows its `=` as text, such as 007, no or ${x}, instead of as YAML."""
     types = {form.get("type", "object") for form in forms_of(schema) if not form.keys() & {"enum", "const"}}
     starts = {"array": text.startswith("["), "object": text.startswith("{")}
     values = {"null": text == "null", "integer": text.isdecimal(), **starts}  # what the setting accepts besides text

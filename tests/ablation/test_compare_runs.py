@@ -161,7 +161,7 @@ def test_the_errors_of_two_runs_are_analysed(tmp_path: Path) -> None:
     suite = read(tmp_path, write(tmp_path, "base", 0.05, data=data), write(tmp_path, "other", 0.5, data=data))
     untrusted = analyse(suite, "test", trusted=False)
     assert len(untrusted["tables"]) == 1 and "add trust_data=true" in untrusted["problem"]
-    assert training_words(suite.runs[0], "test", trusted=True) == Counter(
+    assert training_words(suite.runs[0], suite.runs[0].bleu("test").tokenizer, trusted=True) == Counter(
         {"the": 2, "dog": 2, ".": 1, "The": 1, ",": 1, "cat": 1}
     )
     result = analyse(suite, "test", trusted=True)

@@ -408,3 +408,11 @@ def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(InputError, match="other-seed1: its test sentences are not those of .*baseline-seed1"):
         compare(suite, SAMPLES)
+
+
+def test_a_run_without_chrf_is_judged_by_bleu(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "empty-seed1": {"damage": 1}})
+    for scores in (scores for trained in suite.runs for scores in trained.metrics.values()):
+        del scores["chrf"]
+    comparison = compare(suite, SAMPLES)
+    assert [row["verdict"] for row in comparison.rows] == ["baseline", "failed"] and "failed" in page(comparison, suite)

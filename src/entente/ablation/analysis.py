@@ -6,7 +6,7 @@ it too. If a sentence repeats the word, counts are clipped as in BLEU. In each p
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import inf
 from pathlib import Path
@@ -42,7 +42,7 @@ def analyse(suite: Suite, split: str, trusted: bool) -> dict[str, Any]:
     rows = [[a["words"], f"{a['sentences']:,}", arrow([a["bleu"], b["bleu"]], ".1f")] for a, b in lengths]
     tables, problem = {"By the length of the source": [["source words", "sentences", "BLEU"], *rows]}, ""
     try:
-        trained = training_words(suite.runs[0], split, trusted)
+        trained = training_words(suite.runs[0], tokenize, trusted)
         lines = by_frequency(trained, total(words), [*map(total, written)], [*map(total, right)])
         tables["By the frequency of a word in the training text"] = lines
     except (InputError, OSError) as error:
@@ -55,14 +55,13 @@ def total(counts: Iterable[Words]) -> Words:
     return Counter(chain.from_iterable(words.elements() for words in counts))
 
 
-def training_words(run: Run, split: str, trusted: bool) -> Words:
-    """Counts the words of the target side of the training text, tokenized like a split. Raises InputError if the text cannot be
-    read or is not trusted."""
+def training_words(run: Run, tokenize: Callable[[str], str], trusted: bool) -> Words:
+    """Counts the words of the target side of the training text. tokenize: puts spaces between words. Raises InputError if the
+    text cannot be read or is not trusted."""
     data = validate(RunSettings, run.config, f"{run.directory / 'config.yaml'}: ").data
     if (places := describe_sources(data)) and not trusted:
         raise InputError(f"add trust_data=true to read the corpus that {run.directory} names: {places}")
     lines = read_corpus(data, Path(run.config["output_dir"]) / "cache").train["tgt"]
-    tokenize = run.bleu(split).tokenizer
     return Counter(chain.from_iterable(tokenize(line).split() for line in lines))
 
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from entente.ablation.runs import Run
+from entente.evaluation import METRICS
 
 Points = Sequence[tuple[float, float]]
 
@@ -19,17 +20,18 @@ def explain(run: Run, baseline: Run) -> dict[str, str]:
 def causes(run: Run) -> dict[str, str]:
     """Returns the causes of failure that a run shows, the most specific first: an explanation by name. The limits were set on
     the published suites."""
-    scores, unigram = run.metrics.get("valid", {"nll": 0.0, "chrf": 100.0}), run.training.get("unigram_nll", math.inf)
+    scores, unigram = run.metrics.get("valid", {"nll": 0.0, "bleu": 100.0}), run.training.get("unigram_nll", math.inf)
     nlls = [nll for _, nll in run.history.get("valid/nll", []) if math.isfinite(nll)] or [math.inf]
+    metric = "chrf" if "chrf" in scores else "bleu"  # evaluation.metrics may leave out chrF
     share = scores["nll"] / unigram
     cosine, norms = max(_last(run, "position cosine"), default=0.0), _last(run, "gradient norm") or [1.0]
     entropy, effect = statistics.median(_last(run, "attention entropy") or [1.0]), min(_last(run, "source effect"), default=1.0)
     rules = {
         "diverged": (diverged(run), "its loss is not finite or above that of a uniform guess; try a lower optim.lr"),
         "copies the future": (
-            nlls[-1] < 0.25 * unigram and scores["chrf"] < 20,  # NLL is computed with the reference as input
-            f"it predicts the references (NLL {nlls[-1]:.2f}) but cannot translate (chrF {scores['chrf']:.1f}), so its decoder "
-            "must see the pieces that it has to predict in training",
+            nlls[-1] < 0.25 * unigram and scores[metric] < 20,  # NLL is computed with the reference as input
+            f"it predicts the references (NLL {nlls[-1]:.2f}) but cannot translate ({METRICS[metric]} {scores[metric]:.1f}), "
+            "so its decoder must see the pieces that it has to predict in training",
         ),
         "rank collapse": (
             cosine > 0.95,

@@ -79,7 +79,7 @@ def against_baseline(suite: Suite, colors: Mapping[str, str], curves: Callable[[
 
 def diagnosis(run: Run, baseline: Run) -> Markup:
     """Draws a panel for each aspect that was measured in a run, with a line per part of the model, and its baseline's lines in
-    grey. Colour stands for the kind of a part, width for its layer; lines of the decoder are dashed."""
+    grey. Colour shows the kind of a part, width for its layer; lines of the decoder are dashed."""
     curves = measured(run)
     base = [(aspect, (points, {"color": GREY})) for aspect, _, points in measured(baseline)]
     colored = [(aspect, (points, look_of(place))) for aspect, place, points in curves]

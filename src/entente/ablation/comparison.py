@@ -167,7 +167,8 @@ def _failure(run: Run, first: str) -> str | None:
         return DIVERGED
     if not run.metrics:
         return UNFINISHED
-    return FAILED if run.metrics[first]["bleu"] < 1 and run.metrics[first]["chrf"] < 20 else None
+    scores = run.metrics[first]
+    return FAILED if scores["bleu"] < 1 and scores.get("chrf", 0.0) < 20 else None  # evaluation.metrics may leave out chrF
 
 
 def mean(values: Sequence[float]) -> float | None:
