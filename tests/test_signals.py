@@ -84,6 +84,7 @@ def test_a_signal_before_there_is_a_run_leaves_none(number: signal.Signals, fold
     ("function", "n", "number"),  # the n-th call of the function sends the signal; n = -1 means its last call
     [
         ("entente.training.views.log_settings", 1, signal.SIGINT),  # before the first step
+        (DECODE, 2, signal.SIGTERM),  # in the first validation
         (DECODE, -1, signal.SIGINT),  # in the final evaluation
         ("entente.training.train.write_translations", 1, signal.SIGTERM),
     ],

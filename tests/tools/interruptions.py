@@ -7,8 +7,9 @@
     python tests/tools/interruptions.py --suite    stop `entente ablate jobs=2`, a suite of two variants
 
 Each try starts a command, sends a signal at a random moment of training or of the final evaluation, checks that no process is
-left, and runs the same command again. It compares the checkpoints, scores and TensorBoard's points with those of a run that was
-never stopped. Two tries run at a time, with one thread each. The exit code is 0 if every try gives equal results.
+left, and that Ctrl-C and SIGTERM end the command within 5 s with code 75, and runs the same command again. It compares the
+checkpoints, scores and TensorBoard's points with those of a run that was never stopped. Two tries run at a time, with one thread
+each. The exit code is 0 if every try gives equal results.
 """
 
 import argparse
@@ -55,6 +56,7 @@ SETTINGS = [
     "views.attention=false",  # drawing the maps takes as long as training
 ]
 TRAIN, SUITE = ["train", "trainer.threads=1", "resume=auto"], ["ablate", "suite=[baseline,no_dropout]", "jobs=2"]
+LIMIT = 5.0  # seconds from a signal to the end of the command
 SPEEDS = (".seconds", ".elapsed")
 PATHS = (".dirpath", "_path", ".name", ".output_dir", ".root")
 
@@ -212,6 +214,9 @@ def compare_stopped_runs(
         resumed = start([*base, f"name={run.name}"], run)
         problems = ["a traceback"] if "Traceback" in stopped.output + resumed.output else []
         problems += ["processes are left"] if survivors and number != signal.SIGKILL else []
+        if number != signal.SIGKILL:
+            problems += [f"exit code {stopped.code} instead of 75"] if stopped.code != 75 else []
+            problems += [f"ended only after {stopped.stopping:.1f} s"] if stopped.stopping > LIMIT else []
         if resumed.code:
             problems.append(f"exit codes {stopped.code} and then {resumed.code}")
         else:

@@ -32,13 +32,13 @@ class Checkpoints(L.Callback):
     after the best validation. Validation always runs after the last step.
 
     When any process of the run has `received` a signal, all processes finish the current step and save a checkpoint. Then the
-    first process raises `Interrupted`, and the others exit.
+    first process raises `Interrupted`, and the others exit. A signal during a validation ends it.
     """
 
     def __init__(self, folder: Path, settings: CheckpointSettings) -> None:
         self.folder, self.settings = folder, settings
         self.received = 0  # the number of a signal
-        self.training = False  # whether training is in progress
+        self.in_step = False  # whether a step is in progress, or the last checkpoint; otherwise, a signal need not wait
         self.trained = False  # whether it is complete, so that only the evaluation is left
         self._saved: int | None = None  # the step of the last checkpoint
         self._batches_per_step = 0
@@ -57,11 +57,11 @@ class Checkpoints(L.Callback):
         count_whole_steps(checkpoint, trainer.accumulate_grad_batches)  # the saved run may have used another `accumulate`
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.training = True
         self._batches_per_step = trainer.accumulate_grad_batches * distributed.world_size()
         trainer.should_stop = self.trained
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        self.in_step = True
         loader: Any = trainer.train_dataloader
         if loader.position % loader.batches_per_step:
             return  # in the middle of an accumulated step
@@ -77,16 +77,19 @@ class Checkpoints(L.Callback):
         if trainer.global_step == trainer.max_steps:
             trainer.should_stop = True  # makes Lightning validate even if no validation is due
 
+    def on_validation_start(self, *_: Any) -> None:
+        self.in_step = False
+
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if pl_module.is_best:
             trainer.save_checkpoint(self.folder / "best.ckpt", weights_only=True)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.trained = True
+        self.in_step = self.trained = True
         self._save(trainer)
         if received := self._received_anywhere():
             self._stop(received, trainer.global_step)
-        self.training = False
+        self.in_step = False
 
     def _save(self, trainer: L.Trainer) -> None:
         for logger in trainer.loggers:

@@ -155,10 +155,11 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
     saving = Checkpoints(run.checkpoints, settings.checkpoint)
 
     def receive(number: int) -> None:
-        if not saving.training:
+        if saving.in_step:
+            saving.received = number
+            os.write(2, STOPPING)  # not print(): the signal may have interrupted another print()
+        elif not distributed.stops_with_parent(number):
             raise Stopped(number)
-        saving.received = number
-        os.write(2, STOPPING)  # not print(): the signal may have interrupted another print()
 
     with ExitStack() as stack:
         try:
