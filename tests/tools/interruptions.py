@@ -8,8 +8,8 @@
 
 Each try starts a command, sends a signal at a random moment of training or of the final evaluation, checks that no process is
 left, and that Ctrl-C and SIGTERM end the command within 5 s with code 75, and runs the same command again. It compares the
-checkpoints, scores and TensorBoard's points with those of a run that was never stopped. Two tries run at a time, with one thread
-each. The exit code is 0 if every try gives equal results.
+checkpoints, scores and TensorBoard's points with those of a run that was never stopped. Two tries run at a time, with one
+thread each. The exit code is 0 if every try gives equal results.
 """
 
 import argparse
