@@ -21,8 +21,11 @@ from entente.console import exit_codes  # noqa: E402
 
 
 def main() -> None:
-    with exit_codes():
-        cli.main(sys.argv[1:])
+    try:
+        with exit_codes():
+            cli.main(sys.argv[1:])
+    finally:
+        gc.freeze()  # Python would otherwise search all modules for garbage before it exits, which takes a second with torch
 
 
 if __name__ == "__main__":

@@ -145,19 +145,21 @@ def test_a_run_stopped_by_signals_or_killed_ends_with_the_same_bits(
     run: Run, uninterrupted_run: Run, model: str, changes: list[str], at_batch: AtBatch, capsys: Capture, tmp_path: Path
 ) -> None:
     uninterrupted, batches = uninterrupted_run(model, *changes), 2 if changes == EVERYTHING else 1
-    # Runs stop at a validation, between checkpoints, and at the last step; one is killed in batch 13 or 26.
-    for step, number in {5: signal.SIGTERM, 11: signal.SIGUSR2, STEPS: signal.SIGINT}.items():
+    # Runs stop between checkpoints, and before a validation and the last one, for which a signal does not wait. One is killed in
+    # batch 13 or 26.
+    for step, last, number in ((11, 11, signal.SIGUSR2), (5, 4, signal.SIGTERM), (STEPS, 16, signal.SIGINT)):
         at_batch((step - 1) * batches + 1, send(number))
         name = f"a $HOME, 'b' {step}"
-        with pytest.raises(Interrupted, match=rf"{number.name} after step {step}, which is saved; resume it") as stop:
+        when = f" after step {step}, which is saved" if last == step else ""
+        with pytest.raises(Interrupted, match=f"{number.name}{when}; resume it") as stop:
             run(model, name, *changes)
         make, ours = (shlex.split(command)[-1] for command in str(stop.value).partition(": ")[2].split(", or "))
         make = make.removeprefix("ARGS=").replace("$$", "$")  # as make passes it to the shell
         assert [ours] == shlex.split(make) == [f"resume={tmp_path / name}"]
-        assert saved(tmp_path / name)[-1] == step
+        assert saved(tmp_path / name)[-1] == last
         at_batch(0, die)
         assert differences(uninterrupted, run(model, name, *changes, resume="auto")) == []
-        assert f"resuming at step {step} of {STEPS}" in capsys.readouterr().out
+        assert f"resuming at step {last} of {STEPS}" in capsys.readouterr().out
     at_batch(13 * batches, die)
     with pytest.raises(Killed):
         run(model, "killed", *changes)
@@ -276,11 +278,11 @@ def test_the_mean_of_checkpoints_becomes_the_model_if_it_is_better(run: Run) -> 
 def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
     run: Run, uninterrupted_run: Run, interrupt: Run, tmp_path: Path
 ) -> None:
-    """A run stopped at steps 25 and 26 averages checkpoints 24, 28 and 30, like a run that was never stopped."""
+    """A run stopped at steps 26 and 27 averages checkpoints 24, 28 and 30, like a run that was never stopped."""
     changes = ["checkpoint.average=3", "checkpoint.every=4", "trainer.max_steps=30"]
     uninterrupted = uninterrupted_run("birnn", *changes)
     assert saved(uninterrupted) == [24, 28, 30]
-    for batch, step in ((25, 25), (1, 26)):
+    for batch, step in ((26, 26), (1, 27)):
         interrupt(batch, "birnn", "stopped", *changes, resume="auto")
         assert saved(tmp_path / "stopped") == [16, 20, 24, step]
     assert differences(uninterrupted, run("birnn", "stopped", *changes, resume="auto")) == []

@@ -9,7 +9,7 @@ import lightning as L
 
 from entente import distributed
 from entente.console import Task
-from entente.errors import Interrupted
+from entente.errors import Interrupted, Stopped
 from entente.settings import CheckpointSettings
 from entente.training.trainer import count_whole_steps
 
@@ -32,14 +32,15 @@ class Checkpoints(L.Callback):
     after the best validation. Validation always runs after the last step.
 
     When any process of the run has `received` a signal, all processes finish the current step and save a checkpoint. Then the
-    first process raises `Interrupted`, and the others exit. A signal during a validation ends it.
+    first process raises `Interrupted`, and the others exit. But a validation that is due, or in progress, would take too long:
+    then the run ends without another checkpoint.
     """
 
     def __init__(self, folder: Path, settings: CheckpointSettings) -> None:
         self.folder, self.settings = folder, settings
         self.received = 0  # the number of a signal
-        self.in_step = False  # whether a step is in progress, or the last checkpoint; otherwise, a signal need not wait
-        self.trained = False  # whether it is complete, so that only the evaluation is left
+        self.in_step = False  # whether a step is in progress, so that a signal waits for its end
+        self.trained = False  # whether training is complete, so that only the evaluation is left
         self._saved: int | None = None  # the step of the last checkpoint
         self._batches_per_step = 0
 
@@ -79,6 +80,8 @@ class Checkpoints(L.Callback):
 
     def on_validation_start(self, *_: Any) -> None:
         self.in_step = False
+        if self.received:
+            raise Stopped(self.received)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if pl_module.is_best:
@@ -87,9 +90,9 @@ class Checkpoints(L.Callback):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.in_step = self.trained = True
         self._save(trainer)
+        self.in_step = False
         if received := self._received_anywhere():
             self._stop(received, trainer.global_step)
-        self.in_step = False
 
     def _save(self, trainer: L.Trainer) -> None:
         for logger in trainer.loggers:

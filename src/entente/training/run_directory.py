@@ -35,7 +35,7 @@ from entente.training import views
 from entente.training.checkpoints import Checkpoints, steps
 from entente.training.translator import Translator
 
-STOPPING = b"\nstopping once this step is complete and saved; press Ctrl-C again to quit at once\n"
+STOPPING = b"\nstopping after this step; press Ctrl-C again to quit at once\n"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,12 @@ def find_run(settings: RunSettings) -> RunDirectory | None:
             log.info("resume=auto: no run named %s has this configuration yet; starting a new one", latest)
             return None
         path = max(runs)[-1]
-    return RunDirectory(path, next(reversed(steps(path / "checkpoints").values()), None))
+    return RunDirectory(path, newest_checkpoint(path))
+
+
+def newest_checkpoint(run: Path) -> Path | None:
+    """Returns the file from which a run resumes, or None if it starts at step 0."""
+    return next(reversed(steps(run / "checkpoints").values()), None)
 
 
 def _same_config(path: Path, settings: RunSettings) -> bool:
@@ -167,6 +172,8 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
             trainer.callbacks.insert(0, saving)  # type: ignore[attr-defined]
             if not distributed.rank():
                 stack.enter_context(FileLock(run.path / ".lock", timeout=0))
+                if run.checkpoint != newest_checkpoint(run.path):
+                    raise InputError(f"{run.path}: another process has trained this run meanwhile; start this command again")
                 file = stack.enter_context(closing(logging.FileHandler(run.path / "train.log", encoding="utf-8")))
                 file.setFormatter(LineFormatter("%(asctime)s %(message)s"))
                 stack.callback(log.removeHandler, file)
