@@ -145,9 +145,8 @@ def test_a_run_stopped_by_signals_or_killed_ends_with_the_same_bits(
     run: Run, uninterrupted_run: Run, model: str, changes: list[str], at_batch: AtBatch, capsys: Capture, tmp_path: Path
 ) -> None:
     uninterrupted, batches = uninterrupted_run(model, *changes), 2 if changes == EVERYTHING else 1
-    # Runs stop between checkpoints, and before a validation and the last one, for which a signal does not wait. One is killed in
-    # batch 13 or 26.
-    for step, last, number in ((11, 11, signal.SIGUSR2), (5, 4, signal.SIGTERM), (STEPS, 16, signal.SIGINT)):
+    # Runs stop between checkpoints, and before two validations, for which a signal does not wait. One is killed in a batch.
+    for step, last, number in ((11, 11, signal.SIGUSR2), (5, 3, signal.SIGTERM), (STEPS, 15, signal.SIGINT)):
         at_batch((step - 1) * batches + 1, send(number))
         name = f"a $HOME, 'b' {step}"
         when = f" after step {step}, which is saved" if last == step else ""
