@@ -24,6 +24,7 @@ import entente.commands.settings as commands
 from entente.console import report
 from entente.errors import InputError, reason
 from entente.help import help_text, overview
+from entente.recipe import USUAL, for_corpus
 from entente.settings import MISSING, RunSettings, Section
 from entente.validation import forms_of, is_text, settings_of, suggestion, validate
 
@@ -43,18 +44,21 @@ VERBS: dict[str, type[Section]] = {
     "data": commands.InspectSettings,
     "corpus": commands.CorpusSettings,
 }
+LENGTHS = ("trainer.max_steps", "trainer.epochs", "trainer.minutes")  # how long a run is
 COMPOSED = ("train", "ablate", "data")  # the verbs that Hydra composes
 
 
 @dataclass(frozen=True)
 class Composition:
     """A configuration composed by Hydra. values: nested plain values, with defaults. overrides: as typed. choices: the option
-    of each config group. config_dir: the user's own folder with config groups, or None."""
+    of each config group. config_dir: the user's own folder with config groups, or None. recipe: the settings that
+    follow from the corpus (see entente.recipe), or None before it is read."""
 
     values: dict[str, Any]
     overrides: list[str]
     choices: dict[str, str]
     config_dir: str | None = None
+    recipe: dict[str, Any] | None = None
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -155,22 +159,28 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
     sys.exit(next((job.return_value for batch in batches for job in batch if job.return_value), 0))
 
 
-def compose(verb: str, overrides: Sequence[str], config_dir: str | None = None) -> Composition:
-    """Returns the configuration that Hydra composes. Raises InputError if an override or a file is invalid."""
+def compose(
+    verb: str, overrides: Sequence[str], config_dir: str | None = None, recipe: dict[str, Any] | None = None
+) -> Composition:
+    """Returns the configuration that Hydra composes. Raises InputError if an override or a file is invalid. recipe: see
+    Composition."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
 
     line, instance = _for_hydra(overrides, config_dir), GlobalHydra.instance()
+    _register(recipe)
     sweeping, instance.hydra = instance.hydra, None  # not None in a sweep, whose runs compose their baselines
     try:
         with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
             config = hydra.compose(verb, line, return_hydra_config=True)
     finally:
         instance.hydra = sweeping
-    return _composition(config, config.hydra.runtime.choices, list(overrides), config_dir)
+    return _composition(config, config.hydra.runtime.choices, list(overrides), config_dir, recipe)
 
 
-def _composition(config: Any, choices: Any, overrides: list[str], config_dir: str | None) -> Composition:
+def _composition(
+    config: Any, choices: Any, overrides: list[str], config_dir: str | None, recipe: dict[str, Any] | None = None
+) -> Composition:
     """Returns Hydra's configuration as plain values, without the settings that have no value (`???`)."""
     from omegaconf import OmegaConf
 
@@ -178,8 +188,12 @@ def _composition(config: Any, choices: Any, overrides: list[str], config_dir: st
         return {key: with_values(item) for key, item in node.items() if item != MISSING} if isinstance(node, dict) else node
 
     with _hydra_errors():
-        values = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), resolve=True)
-    return Composition(with_values(values), overrides, {str(key): str(name) for key, name in choices.items()}, config_dir)
+        ours = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+        values: Any = OmegaConf.to_container(ours, resolve=True)
+    values, keys = with_values(values), [*map(key_of, overrides)]
+    if any(key in keys for key in LENGTHS):  # the others are those of a recipe or an experiment
+        values["trainer"] |= {key.removeprefix("trainer."): None for key in LENGTHS if key not in keys}
+    return Composition(values, overrides, {str(key): str(name) for key, name in choices.items()}, config_dir, recipe)
 
 
 @contextmanager
@@ -208,6 +222,9 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
             problems.append(f"{override}: {MISSING} stands for a value that is not set; give another one")
         else:
             usable.append(override)
+    typed = [override for override in usable if key_of(override) in LENGTHS]
+    if len(typed) > 1:
+        problems.append(f"{' and '.join(typed)}: give one of them")
     try:
         return compose(verb, usable, config_dir), problems
     except InputError as error:
@@ -272,8 +289,9 @@ def options(config_dir: str | None) -> dict[str, list[str]]:
     return groups
 
 
-def _register() -> None:
-    """Gives Hydra the defaults of all settings, as the configs `_train`, `data/_grammar` and so on that configs/ refers to."""
+def _register(recipe: dict[str, Any] | None = None) -> None:
+    """Gives Hydra the defaults of all settings, as the configs `_train`, `data/_grammar` and so on that configs/ refers to, and
+    a recipe as `recipe/_corpus`."""
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
@@ -282,6 +300,7 @@ def _register() -> None:
     for group in ("model", "data"):
         for kind in get_args(RunSettings.model_fields[group].annotation):
             store.store(f"_{kind.model_fields['name'].default}", defaults(kind), group)
+    store.store("_corpus", recipe or for_corpus(*USUAL), "recipe", package="_global_")
 
 
 def defaults(kind: type[Section]) -> dict[str, Any]:

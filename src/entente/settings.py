@@ -33,6 +33,8 @@ VocabularySize = Annotated[int, Field(ge=1, le=1_000_000)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Weight = Annotated[int, Field(ge=1, le=1000)]
+Steps = Annotated[int, Field(ge=0)] | Share  # a number of steps, or a share of the run's
+Interval = Count | Share
 Threads = Annotated[Annotated[int, Field(ge=1, le=4096)] | None, Field(description="number of CPU threads; null: one per core")]
 File = Annotated[str, AfterValidator(os.path.expanduser)]  # a path; ~ is replaced by the home folder
 OutputDir = Annotated[File, Field(description="folder of the runs")]
@@ -123,19 +125,23 @@ class OptimSettings(Section):
     beta1: Probability = setting(0.9, "decay rate of adam's running mean of gradients")
     beta2: Probability = setting(0.98, "decay rate of adam's running mean of squared gradients")
     weight_decay: float = setting(0.0, "weight decay, decoupled from the gradient as in AdamW", ge=0)
-    warmup: int = setting(200, "steps of the linear warm-up", ge=0)
+    warmup: Steps = setting(200, "steps of the linear warm-up, or their share of the run")
     schedule: Literal["inverse_sqrt", "cosine", "linear", "constant"] = setting(
         "cosine", "shape of the decay; cosine and linear would reach 0 one step after the last"
     )
-    decay_from: int = setting(200, "step at which the decay starts; short runs need a smaller value", ge=0)
+    decay_from: Steps = setting(200, "step, or share of the run, at which the decay starts; short runs need a smaller one")
     label_smoothing: Probability = setting(0.1, "probability spread uniformly over the vocabulary")
 
 
 class TrainerSettings(Section):
     suffix: str = setting("", "appended to the run's name")
-    max_steps: Count = setting(1600, "optimiser steps to train for")
-    validate_every: Count = setting(400, "steps between validations")
-    patience: Count | None = setting(None, "stop after this many validations without an improvement; null: never")
+    max_steps: Count | None = setting(1600, "optimiser steps to train for; null: as many as epochs or minutes say")
+    epochs: Annotated[float, Field(gt=0)] | None = setting(None, "passes over the training text, instead of max_steps")
+    minutes: Annotated[float, Field(gt=0)] | None = setting(None, "time of the run with its evaluation, instead of max_steps")
+    validate_every: Interval = setting(400, "steps between validations, or their share of the run")
+    patience: Count | None = setting(
+        None, "stop after this many validations without an improvement, even before the rate has decayed; null: never"
+    )
     gradient_clip: float = setting(1.0, "maximum global gradient norm; 0: no clipping", ge=0)
     accumulate: Count = setting(1, "batches per optimiser step")
     precision: str | int = setting("32-true", "precision, as named by Lightning: bf16-mixed, 16-mixed, 64-true, ...")
@@ -147,9 +153,21 @@ class TrainerSettings(Section):
     log_every: Count = setting(20, "steps between logged values")
     limit_batches: Count | Annotated[float, Field(gt=0, le=1)] = setting(1.0, "share or batches of each split to evaluate")
 
+    def conflicts(self) -> Iterator[str]:
+        if not (self.max_steps or self.epochs or self.minutes):
+            yield "trainer.max_steps, trainer.epochs, trainer.minutes: set one of them"
+        if self.epochs and self.minutes:
+            yield f"trainer.epochs={self.epochs:g} and trainer.minutes={self.minutes:g}: give one of them"
+
+    @property
+    def steps(self) -> int:
+        """The number of steps, which is known once the text has been read."""
+        assert self.max_steps is not None
+        return self.max_steps
+
 
 class CheckpointSettings(Section):
-    every: Count = setting(200, "steps between checkpoints; a run that is killed loses at most this many")
+    every: Interval = setting(200, "steps between checkpoints, or share of the run; a run that is killed loses at most these")
     keep: Count = setting(2, "number of latest checkpoints to keep for resuming")
     average: Count = setting(1, "latest checkpoints whose mean is evaluated, unless a single one has a higher BLEU")
 
@@ -229,8 +247,8 @@ class ColumnSettings(Section):
 
 
 class SplitSettings(Section):
-    valid: Count | Share = setting(0.05, "number or share of pairs to hold out for validation")
-    test: Annotated[int, Field(ge=0)] | Share = setting(0.05, "like valid, but for testing; 0: none")
+    valid: Count | Share | None = setting(None, "number or share of pairs to hold out for validation; null: 5%, at most 1,000")
+    test: Annotated[int, Field(ge=0)] | Share | None = setting(None, "like valid, but for testing; 0: none")
     seed: Seed = setting(1, "seed of the split; the training seed does not change which pairs are held out")
 
 
@@ -312,6 +330,16 @@ class RunSettings(Section):
     views: ViewsSettings = ViewsSettings()
     model: ModelSettings = TransformerSettings()
     data: DataSettings = GrammarSettings()
+
+    def with_steps(self, steps: int) -> "RunSettings":
+        """Returns the settings with this number of steps, and with every share of the run replaced by a number of steps."""
+        values = self.model_dump()
+        values["trainer"]["max_steps"] = steps
+        for key in ("optim.warmup", "optim.decay_from", "trainer.validate_every", "checkpoint.every"):
+            section, _, name = key.partition(".")
+            if isinstance(share := values[section][name], float):
+                values[section][name] = max(1, round(share * steps))
+        return RunSettings.model_validate(values)
 
     def stored(self) -> dict[str, Any]:
         """Returns the complete configuration as plain values, as in config.yaml and in checkpoints."""

@@ -29,8 +29,8 @@ TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.sr
 QUICK = "data.tokenizer.vocab_size=340 model.d_model=32 model.n_heads=2 model.n_layers=1 model.d_ff=48 trainer.max_steps=2"
 QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 views.attention=false search.length_factor=1"
 SHORT = {
-    "FILES": f"data=files {TRAIN} {VALID} {QUICK}",
-    "PAIRS": f"data=files {VALID} {QUICK}",  # used together with data.train=FILE
+    "FILES": f"data=files recipe=none {TRAIN} {VALID} {QUICK}",
+    "PAIRS": f"data=files recipe=none {VALID} {QUICK}",  # used together with data.train=FILE
     "OWN": "evaluate checkpoint=run src=my.fr tgt=my.en output=scores",
     "TRANSLATE": "translate checkpoint=run input=in.txt output=out.txt",
     "MINE": "ablate --config-dir=own suite=[baseline,mine]",
@@ -222,7 +222,7 @@ sed=1: no such setting; did you mean seed\?""",
     # Impossible sizes.
     Case("less than one batch", "train FILES trainer.limit_batches=0.1", r"trainer\.limit_batches=0\.1: .+ than one batch, .+"),
     Case("too small a vocabulary", "train FILES data.tokenizer.vocab_size=5", r"data\.tokenizer\.vocab_size=5 is too .+"),
-    Case("a split of 150%", "train FILES data.split.valid=1.5", r"data\.split\.valid=1\.5: give .+ or a number .+ less than 1"),
+    Case("a split of 150%", "train FILES data.split.valid=1.5", r"data\.split\.valid=1\.5: give .+ or a number .+ less than 1 or null"),
     # Runs.
     Case("a file as output_dir", "train FILES output_dir=in.txt", r"in\.txt.+: Not a directory"),
     Case("a link to nothing", "train FILES output_dir=x/link", "x/link: a link to gone, .+", link("x/link", "gone")),

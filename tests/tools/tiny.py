@@ -30,7 +30,14 @@ def write_corpus(folder: Path) -> list[str]:
         (folder / f"{split}.fr").write_text("\n".join(fr) + "\n", encoding="utf-8")
         (folder / f"{split}.en").write_text("\n".join(en) + "\n", encoding="utf-8")
     files = [f"data.{split}.{side}={split}.{lang}" for split in ("train", "valid", "test") for side, lang in SIDES]
-    return ["data=files", f"data.root={folder}", *files, "data.tokenizer.vocab_size=340", "data.batch.max_tokens=500"]
+    return [
+        "data=files",
+        "recipe=none",
+        f"data.root={folder}",
+        *files,
+        "data.tokenizer.vocab_size=340",
+        "data.batch.max_tokens=500",
+    ]
 
 
 @cache

@@ -37,7 +37,7 @@ class Watch(L.Callback):
         parameters = dict(pl_module.model.named_parameters())
         self.weights.append({name: value.detach().clone() for name, value in parameters.items()})
         self.gradients.append({name: value.grad.clone() for name, value in parameters.items() if value.grad is not None})
-        self.losses.append(pl_module.last_loss)
+        self.losses.append(pl_module.losses[-1])
         self.rows.append([])
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:

@@ -195,7 +195,7 @@ def test_progress_without_a_terminal(
 ) -> None:
     monkeypatch.setattr(progress, "INTERVAL", interval)
     trainer = fit(translator(vocabulary, max_steps=13), tmp_path, TrainingProgress())
-    pattern = r"step (\d+)/13  loss [\d.]+  [\d,]+ tokens/s  BLEU .*?  \d:\d\d(, \d:\d\d left|$)"
+    pattern = r"step (\d+)/13  epoch [\d.]+  loss [\d.]+  [\d,]+ tokens/s  NLL [\d.]+  BLEU .*?  \d:\d\d(, \d:\d\d left|$)"
     matches = [re.fullmatch(pattern, line) for line in lines(caplog)]
     assert [m and int(m[1]) for m in matches] == steps, lines(caplog)  # after a validation, and at the end
     assert ["left" in line for line in lines(caplog)] == [True] * (len(steps) - 1) + [False]

@@ -79,7 +79,7 @@ class Steps(L.Callback):
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
         model: nn.Module = pl_module.model
         self.gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
-        self.losses.append(pl_module.last_loss)
+        self.losses.append(pl_module.losses[-1])
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         loader: Any = trainer.train_dataloader

@@ -15,6 +15,7 @@ from entente import checkpoint
 from entente.attention.alignment import links_agreement
 from entente.data.alignments import read_pharaoh
 from entente.files import read_yaml
+from entente.recipe import USUAL, for_corpus
 from entente.settings import CheckpointSettings, OptimSettings, SearchSettings, TrainerSettings
 from entente.training import views
 from entente.training.train import train, warn_of_schedule
@@ -129,13 +130,15 @@ RECIPES = sorted(path.stem for path in CONFIGS.glob("recipe/*_*.yaml"))
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_is_chosen_by_data_and_model_and_changes_what_it_says(recipe: str) -> None:
-    data, model = recipe.split("_")
+    data, _, model = recipe.rpartition("_")
     fast, baseline = (
         dict(flat(configuration("train", [f"data={data}", f"model={model}", *changes])))
         for changes in ([], ["experiment=ablation_baseline"])
     )
-    settings = dict(flat(read_yaml(CONFIGS / "recipe" / f"{recipe}.yaml")))
-    leaves = {key for key, value in settings.items() if not isinstance(value, dict)}
+    name = recipe if data == "grammar" else f"files_{model}"
+    settings = dict(flat(read_yaml(CONFIGS / "recipe" / f"{name}.yaml")))
+    settings |= flat({} if data == "grammar" else for_corpus(*USUAL))
+    leaves = {key for key, value in settings.items() if key != "defaults" and not isinstance(value, dict)}
     assert {key for key in fast if fast[key] != baseline[key] and not isinstance(fast[key], dict)} == leaves
 
 

@@ -51,4 +51,4 @@ def baseline_of(composition: Composition) -> RunSettings:
     if problems:
         raise InputError(*problems)
     overrides = [override for override in composition.overrides if not override.startswith("ablation=")]
-    return validate(RunSettings, compose("train", [*overrides, f"ablation={BASELINE}"], folder).values)
+    return validate(RunSettings, compose("train", [*overrides, f"ablation={BASELINE}"], folder, composition.recipe).values)

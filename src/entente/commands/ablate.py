@@ -56,10 +56,14 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         overrides = [text for text in shared if key_of(text) not in changed]
         overrides = [f"experiment={choices['experiment']}", *overrides, f"ablation={variant}"]
         try:
-            config = validate(RunSettings, compose("train", overrides, folder).values, f"ablation={variant}: ").stored()
+            run_settings = validate(RunSettings, compose("train", overrides, folder).values, f"ablation={variant}: ")
         except InputError as error:
             problems += error.problems
             continue
+        if not run_settings.trainer.max_steps:
+            advice = "trainer.max_steps=NUMBER (and recipe=none, unless all of its settings are given)"
+            raise InputError(f"trainer.max_steps=null: the runs of a suite take equally many steps; give {advice}")
+        config = run_settings.with_steps(run_settings.trainer.steps).stored()
         for seed in seeds:
             run_name = f"{name}/{variant}-seed{seed}"
             run = Run(root.parent / run_name, {**config, "seed": seed, "name": run_name}, variant=variant)

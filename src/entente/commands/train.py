@@ -8,16 +8,22 @@ translations and scores.
 
 import threading
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from entente.ablation import variants
 from entente.ablation.effect import check_effect
-from entente.cli import Composition, check, compose_checked, key_of
+from entente.cli import Composition, check, compose, compose_checked, key_of
+from entente.console import log
+from entente.data.corpora import read_corpus
+from entente.data.tokenizer import texts
+from entente.data.words import count_words
 from entente.distributed import share
 from entente.errors import InputError
 from entente.files import read_yaml
 from entente.process import unchanged
+from entente.recipe import RECIPES, for_corpus, summary
 from entente.settings import RunSettings
 from entente.trained import TrainedModel, load
 from entente.training.train import train as train_run
@@ -26,21 +32,36 @@ from entente.validation import validate
 
 # Settings of `trainer` that, like output_dir, may be changed with resume=DIRECTORY, for example on another machine.
 OF_THE_MACHINE = ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")
+SAMPLE = 10_000  # pairs whose words are counted
 LOCK = threading.Lock()  # the random state, the signal handlers and Hydra's state belong to the process
 
 
 def main(settings: RunSettings, composition: Composition) -> Path:
     """Trains a run and returns its directory. Before an ablation is trained, checks that it computes something other than the
     baseline."""
-    baseline = None
-    if settings.resume not in (None, "auto"):
+    resumes, baseline = settings.resume not in (None, "auto"), None
+    if resumes:
         settings = resumed_settings(settings, composition)
-    elif composition.choices["ablation"] != "baseline":
-        baseline = variants.baseline_of(composition)
     with launched(settings.trainer):
+        if not resumes and composition.choices["recipe"] in RECIPES:
+            settings, composition = for_this_corpus(settings, composition)
+        if not resumes and composition.choices["ablation"] != "baseline":
+            baseline = variants.baseline_of(composition)
         if baseline:
             share(lambda: check_effect(baseline, settings))
         return train_run(settings)
+
+
+def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[RunSettings, Composition]:
+    """Reads the corpus, and composes the configuration again, with the settings that follow from its size."""
+    text = read_corpus(settings.data, Path(settings.output_dir) / "cache").train
+    sample = text.select(range(min(len(text), SAMPLE)))
+    words = max(sum(map(count_words, chain.from_iterable(texts(sample, side)))) for side in ("src", "tgt"))
+    recipe = for_corpus(len(text), words / len(sample))
+    composition = compose("train", composition.overrides, composition.config_dir, recipe)
+    settings = validate(RunSettings, composition.values)
+    log.info("%s (recipe=%s)", summary(len(text), settings), composition.choices["recipe"])
+    return settings, composition
 
 
 def train(overrides: Sequence[str] = ()) -> TrainedModel:

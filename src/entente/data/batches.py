@@ -143,13 +143,20 @@ class TrainingBatches:
         parts = _cut(self._longest[rows], self._max_tokens)
         return [rows[parts[i]] for i in generator.permutation(len(parts))]
 
+    def until(self, epochs: float) -> float:
+        """Returns the number of batches, of all processes, in the first epochs."""
+        (all_size, size), with_all = self._sizes, min(epochs, self._all_epochs)
+        return with_all * all_size + (epochs - with_all) * size
+
+    def epochs(self) -> float:
+        """Returns the number of epochs up to `position`."""
+        (all_size, size), left = self._sizes, self.position - self.until(self._all_epochs)
+        return self.position / all_size if left < 0 else self._all_epochs + left / size
+
     def _batches(self) -> Iterator[tuple[int, Batch | None]]:
         """Yields the number of target tokens of each batch from `position` on, and the batch if it is for this process."""
-        all_size, size = self._sizes  # batches in an epoch
-        first, skipped = divmod(self.position, all_size)
-        if first >= self._all_epochs:
-            first, skipped = divmod(self.position - self._all_epochs * all_size, size)
-            first += self._all_epochs
+        first = int(self.epochs())
+        skipped = self.position - int(self.until(first))
         batches = islice(chain.from_iterable(map(self.epoch, count(first))), skipped, None)
         for position, rows in enumerate(batches, start=self.position):
             tokens, batch = int(self._tgt.lengths[rows].sum()) - len(rows), None  # without BOS

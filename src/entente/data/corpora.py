@@ -282,8 +282,11 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
 def _held_out_rows(pairs: Pairs, settings: Any, with_test: bool) -> dict[str, np.ndarray]:
     """Returns a mask of the pairs to train on, of those held out for valid and, if `with_test`, of those for test."""
     split = settings.split  # all kinds of corpora without a validation set have it
-    shares = {"valid": split.valid, **({"test": split.test} if with_test and split.test else {})}
     n = len(pairs)
+    usual = min(0.05, 1000 / n) if n else 0.05
+    shares = {"valid": usual if split.valid is None else split.valid}
+    if with_test and split.test != 0:
+        shares["test"] = usual if split.test is None else split.test
     sizes = {part: max(1, round(share * n)) if isinstance(share, float) else share for part, share in shares.items()}
     masks = hold_out(pairs, sizes, split.seed)
     log.info("%d pairs, split at random: %s", n, ", ".join(f"{part} {mask.sum()}" for part, mask in masks.items()))

@@ -11,8 +11,9 @@ INTERVAL = 10.0  # least number of seconds from one logged line to the next, exc
 
 
 class TrainingProgress(L.Callback):
-    """Shows one line with the optimiser step, loss, target tokens per second, BLEU, and the time elapsed and left (see
-    `entente.console`). Logs this line after a validation, unless that was less than INTERVAL ago, and at the end."""
+    """Shows one line with the optimiser step, the epochs, the mean loss since the last line, target tokens per second, NLL and
+    BLEU of the last validation, and the time elapsed and left (see `entente.console`). Logs it after a validation, unless the
+    last one was less than INTERVAL ago, and at the end."""
 
     def __init__(self) -> None:
         self._training, self._validation = Task(self._line), Task("validating")
@@ -43,16 +44,21 @@ class TrainingProgress(L.Callback):
     def _log(self, trainer: L.Trainer) -> None:
         self._logged, self._due = trainer.global_step, time.monotonic() + INTERVAL
         log.info(self._line())
+        translator: Any = trainer.lightning_module
+        translator.losses = translator.losses[-1:]  # the next line has at least one value, even if it comes soon
 
     def _line(self) -> str:
         translator: Any = self._trainer.lightning_module
         step, total = self._trainer.global_step, self._trainer.max_steps
         elapsed, done = time.monotonic() - self._started, step - self._first_step
-        bleu, best = translator.bleu, translator.best_bleu
+        bleu, best, losses = translator.bleu, translator.best_bleu, translator.losses
+        loader: Any = self._trainer.train_dataloader
         parts = [
             f"step {step}/{total}",
-            f"loss {translator.last_loss:.2f}" if translator.last_loss is not None else "",
+            f"epoch {loader.epochs():.1f}" if loader else "",
+            f"loss {sum(losses) / len(losses):.2f}" if losses else "",
             f"{translator.tokens_per_second:,.0f} tokens/s" if translator.tokens_per_second else "",
+            f"NLL {translator.valid.nll:.2f}" if translator.valid else "",
             f"BLEU {bleu:.1f}{f' (best {best:.1f})' * (best > bleu)}" if bleu is not None else "",
             clock(elapsed) + (f", {clock(elapsed / done * (total - step))} left" if 0 < done and step < total else ""),
         ]

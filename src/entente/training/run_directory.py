@@ -95,7 +95,8 @@ def newest_checkpoint(run: Path) -> Path | None:
 def _same_config(path: Path, settings: RunSettings) -> bool:
     try:
         stored = read_yaml(path)
-        return bool(_compared(stored) == _compared(settings.stored()))
+        steps = settings.trainer.max_steps or stored["trainer"]["max_steps"]
+        return bool(_compared(stored) == _compared(settings.with_steps(steps).stored()))
     except (InputError, OSError, KeyError, TypeError):
         return False
 

@@ -13,6 +13,7 @@ outputs/NAME/config.yaml            the complete configuration
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
@@ -32,10 +33,12 @@ from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process, return_freed_memory
 from entente.settings import OptimSettings, RunSettings, SearchSettings
 from entente.training import views
+from entente.training.budget import MEASURED, SKIPPED, steps_of_epochs, steps_of_minutes
 from entente.training.checkpoints import steps_of_mean
 from entente.training.run_directory import RunDirectory, find_run, open_run
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
+from entente.training.verdict import verdict
 
 
 @isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
@@ -56,7 +59,7 @@ def train(settings: RunSettings) -> Path:
 
 def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
     """Returns the data of a run and its untrained model. Raises InputError if the model cannot be trained on the data."""
-    cache = Path(settings.output_dir) / "cache"
+    began, cache = time.perf_counter(), Path(settings.output_dir) / "cache"
     corpus = read_corpus(settings.data, cache)
     with Task("training the tokenizer, or reading it from the cache"):
         vocabulary = Vocabulary.train(corpus.train, settings.data.tokenizer, cache)
@@ -66,16 +69,26 @@ def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
     with Task("splitting the sentences into pieces"):
         data.check()
     warn_of_short_limits(data, settings.search)
-    warn_of_schedule(settings.optim, settings.trainer.max_steps)
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
         log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
     if settings.overfit:
         log.info("overfit=true: memorising one batch, whose scores are those of valid, ideally BLEU 100")
     return_freed_memory()  # most of this memory was used to train the tokenizer
-    model = attach(build(settings.model, checkpoint.sizes_of(vocabulary, settings.seed)))
-    log.info("%s parameters, %d pieces", f"{parameter_count(model):,}", len(vocabulary.tgt))
-    entry = checkpoint.entry(settings, vocabulary, corpus.digest(), words)
-    return data, Translator(model, vocabulary, settings, entry)
+
+    def untrained(steps: int) -> Translator:
+        run = settings.with_steps(steps)
+        model = attach(build(run.model, checkpoint.sizes_of(vocabulary, run.seed)))
+        return Translator(model, vocabulary, run, checkpoint.entry(run, vocabulary, corpus.digest(), words))
+
+    steps = settings.trainer.max_steps
+    if not steps and settings.trainer.epochs:
+        steps = steps_of_epochs(settings, data)
+    elif not steps:
+        steps = steps_of_minutes(untrained(SKIPPED + MEASURED), data, began)
+    translator = untrained(steps)
+    warn_of_schedule(translator.settings.optim, steps)
+    log.info("%s parameters, %d pieces", f"{parameter_count(translator.model):,}", len(vocabulary.tgt))
+    return data, translator
 
 
 def warn_of_short_limits(data: TranslationData, search: SearchSettings) -> None:
@@ -146,6 +159,8 @@ def write_results(
     for split, evaluation in evaluations.items():
         with Task(f"scoring the translations of {split}"):
             metrics[split] = evaluation.metrics(translator.settings.evaluation.metrics)
+    table: Any = translator.trainer.loggers[1]
+    judgement = verdict(table.rows.values(), translator.settings)
     report = {
         "steps": steps,
         "seconds": round(translator.elapsed, 1),
@@ -153,13 +168,16 @@ def write_results(
         "tokens_per_second": round(translator.tokens / (translator.seconds or 1), 1),
         "mean_of_checkpoints": translator.mean_report,
         "unigram_nll": data.unigram_nll(),
+        "verdict": judgement and judgement[0],
         "commit": translator.checkpoint_entry["provenance"]["commit"],
     }
     write_json(run.path / "training.json", report)
     views.log_final(translator.trainer, metrics)
     write_json(run.metrics, metrics)  # written last, since a run with this file is finished
-    if steps < settings.max_steps:
+    if steps < settings.steps:
         log.info("stopped early: no improvement in the last %s validations", settings.patience)
     times = clock(translator.elapsed), clock(time.perf_counter() - translator.ended)
+    if judgement:
+        log.info("%s", judgement[1])
     log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", steps, *times)
     show(metrics, f"scores of {run.path}")

@@ -56,8 +56,8 @@ def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
             num_nodes=settings.num_nodes,
             strategy=strategy,
             precision=settings.precision,  # type: ignore[arg-type]
-            max_steps=settings.max_steps,
-            val_check_interval=settings.validate_every * settings.accumulate,
+            max_steps=settings.steps,
+            val_check_interval=int(settings.validate_every) * settings.accumulate,
             check_val_every_n_epoch=None,
             gradient_clip_val=settings.gradient_clip or None,
             accumulate_grad_batches=settings.accumulate,

@@ -37,7 +37,6 @@ class Translator(L.LightningModule):
         self.seconds = 0.0  # training time without validation, up to the last checkpoint
         self.elapsed = 0.0  # time in training and validation, up to the last checkpoint
         self.ended = time.perf_counter()  # time at which training ended
-        self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu: float | None = None  # BLEU of the last validation, in double precision, unlike Lightning's copy
         self.best_bleu = 0.0  # the highest BLEU of a validation
@@ -47,6 +46,8 @@ class Translator(L.LightningModule):
         self.mean_report: dict[str, Any] | None = None  # how the mean of the last checkpoints compares with the best one
         self._began = self._started = 0.0  # such that perf_counter() minus them is `seconds`, or `elapsed`, until now
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
+        self._loss_sum, self._loss_steps = torch.zeros(()), 0  # over the steps since the last one that was logged
+        self.losses: list[float] = []  # means of the smoothed loss, from one logged step to the next, since the last line
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.seconds, self.elapsed = time.perf_counter() - self._began, time.perf_counter() - self._started
@@ -58,10 +59,10 @@ class Translator(L.LightningModule):
             setattr(self, name, value)
 
     def configure_optimizers(self) -> Any:
-        optim, max_steps = self.settings.optim, self.settings.trainer.max_steps
+        optim, steps = self.settings.optim, self.settings.trainer.steps
         fused = str(self.trainer.precision) != "16-mixed"  # a fused step would unscale float16 gradients only after clipping
         optimiser = build_optimiser(optim, self.model, fused)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_factor(optim, step, max_steps))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_factor(optim, step, steps))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
@@ -92,17 +93,21 @@ class Translator(L.LightningModule):
         is_first = batch_idx % accumulate == 0
         self.tokens += step_tokens if is_first else 0
         self._step_loss = weighted if is_first else self._step_loss + weighted
+        self._loss_sum = self._loss_sum + weighted[0]
+        self._loss_steps += is_first
         if (batch_idx + 1) % (log_every * accumulate) == 0:
             self._log_step()
         return loss.smoothed * (share * accumulate * distributed.world_size())
 
     def _log_step(self) -> None:
-        loss, nll = (sum(parts) for parts in zip(*distributed.gather(self._step_loss.tolist()), strict=True))
+        ours = [*self._step_loss.tolist(), float(self._loss_sum) / self._loss_steps]
+        loss, nll, mean = (sum(parts) for parts in zip(*distributed.gather(ours), strict=True))
+        self.losses.append(mean)
+        self._loss_sum, self._loss_steps = torch.zeros_like(self._loss_sum), 0
         seconds = time.perf_counter() - self._began  # reading the losses has waited for the GPU to finish the step
         self.tokens_per_second = (self.tokens - self._logged[0]) / (seconds - self._logged[1])
         self._logged = self.tokens, seconds
         self._warn_of_busy_cores(seconds)
-        self.last_loss = loss
         if not loss <= DIVERGENCE_FACTOR * math.log(self.model.output.out_features):
             raise Diverged(f"the loss is {loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
         self.write(
