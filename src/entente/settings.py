@@ -321,6 +321,7 @@ class RunSettings(Section):
     resume: File | None = setting(
         None, "a run's directory, or auto: the newest unfinished run with this name and configuration"
     )
+    init: File | None = setting(None, "a run or a checkpoint whose weights, model settings and tokenizer to start from")
     also_evaluate: Annotated[tuple[Grouping, ...], LISTS] = setting((), "also decode the first test split in such batches")
     optim: OptimSettings = OptimSettings()
     trainer: TrainerSettings = TrainerSettings()

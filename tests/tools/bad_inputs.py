@@ -222,7 +222,11 @@ sed=1: no such setting; did you mean seed\?""",
     # Impossible sizes.
     Case("less than one batch", "train FILES trainer.limit_batches=0.1", r"trainer\.limit_batches=0\.1: .+ than one batch, .+"),
     Case("too small a vocabulary", "train FILES data.tokenizer.vocab_size=5", r"data\.tokenizer\.vocab_size=5 is too .+"),
-    Case("a split of 150%", "train FILES data.split.valid=1.5", r"data\.split\.valid=1\.5: give .+ or a number .+ less than 1 or null"),
+    Case(
+        "a split of 150%",
+        "train FILES data.split.valid=1.5",
+        r"data\.split\.valid=1\.5: give .+ or a number .+ less than 1 or null",
+    ),
     # Runs.
     Case("a file as output_dir", "train FILES output_dir=in.txt", r"in\.txt.+: Not a directory"),
     Case("a link to nothing", "train FILES output_dir=x/link", "x/link: a link to gone, .+", link("x/link", "gone")),

@@ -28,6 +28,7 @@ from entente.settings import RunSettings
 from entente.trained import TrainedModel, load
 from entente.training.train import train as train_run
 from entente.training.trainer import launched
+from entente.training.warm_start import with_ancestor
 from entente.validation import validate
 
 # Settings of `trainer` that, like output_dir, may be changed with resume=DIRECTORY, for example on another machine.
@@ -37,19 +38,28 @@ LOCK = threading.Lock()  # the random state, the signal handlers and Hydra's sta
 
 
 def main(settings: RunSettings, composition: Composition) -> Path:
-    """Trains a run and returns its directory. Before an ablation is trained, checks that it computes something other than the
-    baseline."""
-    resumes, baseline = settings.resume not in (None, "auto"), None
+    """Trains a run and returns its directory."""
+    resumes = settings.resume not in (None, "auto")
     if resumes:
         settings = resumed_settings(settings, composition)
     with launched(settings.trainer):
-        if not resumes and composition.choices["recipe"] in RECIPES:
-            settings, composition = for_this_corpus(settings, composition)
-        if not resumes and composition.choices["ablation"] != "baseline":
-            baseline = variants.baseline_of(composition)
-        if baseline:
-            share(lambda: check_effect(baseline, settings))
-        return train_run(settings)
+        return train_run(settings if resumes else completed(settings, composition))
+
+
+def completed(settings: RunSettings, composition: Composition) -> RunSettings:
+    """Returns the settings with those that follow from the corpus and from `init`. Checks that an ablation computes something
+    other than the baseline."""
+    if composition.choices["recipe"] in RECIPES:
+        settings, composition = for_this_corpus(settings, composition)
+    ablation, baseline = composition.choices["ablation"], None
+    if ablation != "baseline":
+        baseline = variants.baseline_of(composition)
+    if settings.init:
+        fixed = [*map(key_of, composition.overrides), *variants.changes(ablation, composition.config_dir)]
+        settings, baseline = with_ancestor(settings, dict.fromkeys(fixed)), baseline and with_ancestor(baseline, ())
+    if baseline:
+        share(lambda: check_effect(baseline, settings))
+    return settings
 
 
 def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[RunSettings, Composition]:

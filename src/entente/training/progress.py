@@ -29,7 +29,10 @@ class TrainingProgress(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._validation.__exit__()
-        if time.monotonic() >= self._due:
+        if trainer.sanity_checking:
+            translator: Any = pl_module
+            log.info("before the first step: validation NLL %.2f, BLEU %.1f", translator.valid.nll, translator.bleu)
+        elif time.monotonic() >= self._due:
             self._log(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

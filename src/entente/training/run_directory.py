@@ -54,6 +54,11 @@ class RunDirectory:
         return self.metrics.exists()
 
     @property
+    def max_steps(self) -> int:
+        """The number of steps that was chosen when the run began."""
+        return int(read_yaml(self.path / "config.yaml")["trainer"]["max_steps"])
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 

@@ -39,6 +39,7 @@ from entente.training.run_directory import RunDirectory, find_run, open_run
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
 from entente.training.verdict import verdict
+from entente.training.warm_start import load_ancestor, log_bytes
 
 
 @isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
@@ -49,7 +50,7 @@ def train(settings: RunSettings) -> Path:
     if run and run.is_finished:
         log.info("%s: this run has finished; nothing is left to do", run.path)
         return run.path
-    data, translator = prepare(settings)
+    data, translator = prepare(settings.with_steps(run.max_steps) if run else settings, run.checkpoint if run else None)
     trainer = build_trainer(translator, data)
     with open_run(run, translator, trainer) as run:
         trainer.fit(translator, datamodule=data, ckpt_path=run.checkpoint, weights_only=True if run.checkpoint else None)
@@ -57,17 +58,21 @@ def train(settings: RunSettings) -> Path:
     return run.path
 
 
-def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
-    """Returns the data of a run and its untrained model. Raises InputError if the model cannot be trained on the data."""
+def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[TranslationData, Translator]:
+    """Returns the data of a run and its model, which is untrained, or has the weights of `init`. Raises InputError if the model
+    cannot be trained on the data. resumed: the checkpoint to resume from."""
     began, cache = time.perf_counter(), Path(settings.output_dir) / "cache"
     corpus = read_corpus(settings.data, cache)
     with Task("training the tokenizer, or reading it from the cache"):
-        vocabulary = Vocabulary.train(corpus.train, settings.data.tokenizer, cache)
+        ancestor = load_ancestor(settings, resumed) if settings.init else None
+        vocabulary = ancestor.vocabulary if ancestor else Vocabulary.train(corpus.train, settings.data.tokenizer, cache)
         words = known_words(map("\n".join, texts(corpus.train, "src")))
     batch, limit = settings.data.batch, settings.trainer.limit_batches
     data = TranslationData(corpus, vocabulary, batch, settings.seed, settings.overfit, limit, cache)
     with Task("splitting the sentences into pieces"):
         data.check()
+    if ancestor:
+        log_bytes(data.ids("train")[0])
     warn_of_short_limits(data, settings.search)
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
         log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
@@ -78,7 +83,11 @@ def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
     def untrained(steps: int) -> Translator:
         run = settings.with_steps(steps)
         model = attach(build(run.model, checkpoint.sizes_of(vocabulary, run.seed)))
-        return Translator(model, vocabulary, run, checkpoint.entry(run, vocabulary, corpus.digest(), words))
+        entry = checkpoint.entry(run, vocabulary, corpus.digest(), words)
+        if ancestor:
+            model.load_state_dict(ancestor.model.state_dict())
+            entry["provenance"]["init"] = ancestor.provenance["init"]
+        return Translator(model, vocabulary, run, entry)
 
     steps = settings.trainer.max_steps
     if not steps and settings.trainer.epochs:
@@ -177,7 +186,7 @@ def write_results(
     if steps < settings.steps:
         log.info("stopped early: no improvement in the last %s validations", settings.patience)
     times = clock(translator.elapsed), clock(time.perf_counter() - translator.ended)
-    if judgement:
-        log.info("%s", judgement[1])
+    for line in judgement[1:] if judgement else ():
+        log.info("%s", line)
     log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", steps, *times)
     show(metrics, f"scores of {run.path}")

@@ -61,7 +61,7 @@ def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
             check_val_every_n_epoch=None,
             gradient_clip_val=settings.gradient_clip or None,
             accumulate_grad_batches=settings.accumulate,
-            num_sanity_val_steps=0,
+            num_sanity_val_steps=1 if translator.settings.init else 0,  # validates once before the first step of a new run
             log_every_n_steps=1,  # the LightningModule decides which steps it logs
             logger=False,
             plugins=[AtomicCheckpoints()],

@@ -5,15 +5,13 @@ from typing import Any
 
 from entente.settings import RunSettings
 
-RISE = 0.02  # a rise of the validation NLL that is no noise, as a share
-GAIN = 0.5  # a gain of BLEU in the last quarter that more steps would probably add to
-
-STILL_RISING, OVERFITTING, CONVERGED = "still rising", "overfitting", "converged"
+RISE = 0.02  # nats by which the validation NLL of a model that overfits rises
+GAIN, FALL = 0.5, 0.05  # what a model that still learns gains in BLEU, or loses in NLL, in the last quarter of its run
 
 
-def verdict(rows: Iterable[Mapping[str, Any]], settings: RunSettings) -> tuple[str, str] | None:
-    """Returns the verdict, and two lines that explain it and give advice; None after fewer than four validations. rows: those
-    of metrics.csv."""
+def verdict(rows: Iterable[Mapping[str, Any]], settings: RunSettings) -> tuple[str, str, str] | None:
+    """Returns a word, and two lines that explain it and give advice, or None after fewer than four validations. rows: those of
+    metrics.csv."""
     curves: dict[str, list[tuple[int, float]]] = {"valid/bleu": [], "valid/nll": [], "train/nll": []}
     for row in rows:
         for name, curve in curves.items():
@@ -22,20 +20,21 @@ def verdict(rows: Iterable[Mapping[str, Any]], settings: RunSettings) -> tuple[s
     bleu, nll, train = curves.values()
     if len(nll) < 4:
         return None
-    last, unit = nll[-1][0], length(settings)
+    last, now = nll[-1]
     lowest, best = min((value, step) for step, value in nll)
     before, after = mean(train, best - (last - best), best), mean(train, best, last)
-    if nll[-1][1] > (1 + RISE) * lowest and after < before:
-        rise = f"since then, the validation NLL rose from {lowest:.2f} to {nll[-1][1]:.2f}, and that of training fell"
-        advice = f"try model.dropout above {settings.model.dropout:g}, less training ({unit}), or more text (data.extra)"
-        return OVERFITTING, f"overfitting since step {best}: {rise}\n{advice}"
-    start = max((point for point in bleu if point[0] <= 0.75 * last), default=bleu[0])
-    if (gain := bleu[-1][1] - start[1]) > GAIN:
-        return STILL_RISING, f"still rising: validation BLEU gained {gain:.1f} since step {start[0]}\ntrain for longer: {unit}"
-    return CONVERGED, (
-        f"converged: validation BLEU changed by {gain:+.1f} since step {start[0]}\n"
-        "longer training would add little; a wider model (model.d_model) or more text might"
-    )
+    if now > lowest + RISE and after < before:
+        rise = f"since then, the validation NLL rose from {lowest:.2f} to {now:.2f}, while that of training fell"
+        advice = (
+            f"try model.dropout above {settings.model.dropout:g}, less training ({length(settings)}), or more text (data.extra)"
+        )
+        return "overfitting", f"overfitting since step {best}: {rise}", advice
+    start = max(step for step, _ in nll[:-1] if step <= 0.75 * last or step == nll[0][0])
+    gain, fall = bleu[-1][1] - dict(bleu)[start], dict(nll)[start] - now
+    change = f"since step {start}, validation BLEU changed by {gain:+.1f} and NLL by {-fall:+.2f}"
+    if gain > GAIN or fall > FALL:
+        return "still rising", f"still rising: {change}", f"longer training would help; {length(settings)}"
+    return "converged", f"converged: {change}", "longer training would help little; more text or a wider model might"
 
 
 def mean(curve: list[tuple[int, float]], first: int, last: int) -> float:

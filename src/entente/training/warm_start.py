@@ -1,0 +1,56 @@
+"""Starts a run from the weights, the model settings and the tokenizer of another one, its ancestor (`init`)."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from entente import checkpoint
+from entente.console import log
+from entente.data.batches import Rows
+from entente.data.tokenizer import BYTES, SPECIAL
+from entente.errors import InputError
+from entente.settings import RunSettings
+from entente.validation import flat, to_text
+
+FREE = ("model.dropout", "model.attention_dropout")  # settings of the model that may differ from the ancestor's
+
+
+def with_ancestor(settings: RunSettings, fixed: Iterable[str]) -> RunSettings:
+    """Returns the settings with the ancestor's model and tokenizer. fixed: the keys that the user or an ablation has set.
+    Raises InputError for those that contradict the ancestor's."""
+    ancestor = checkpoint.load(str(settings.init)).settings.stored()
+    values = settings.stored()
+    before = dict(flat(values))
+    kept = {key.partition(".")[2]: before[key] for key in FREE if key in before and key in dict(flat(ancestor))}
+    values["model"] = {**ancestor["model"], **kept}
+    values["data"]["tokenizer"] = ancestor["data"]["tokenizer"]
+    after = {**dict(flat(values)), "model": values["model"]["name"]}
+    before["model"] = settings.model.name
+    problems = [
+        f"{key}={to_text(before[key])}: the model and the tokenizer of init={settings.init} have {to_text(after.get(key))}; "
+        f"leave {key} out"
+        for key in fixed
+        if key == "model" or key.startswith(("model.", "data.tokenizer."))
+        if before.get(key) != after.get(key)
+    ]
+    if problems:
+        raise InputError(*problems)
+    return RunSettings.model_validate({**values, "resume": settings.resume})
+
+
+def load_ancestor(settings: RunSettings, resumed: Path | None) -> checkpoint.TrainedRun:
+    """Returns the ancestor of a run, with an entry `init` in its provenance that names it. A run that resumes from the
+    checkpoint `resumed` takes all of it from there, so that the ancestor may be gone."""
+    run = checkpoint.load(str(resumed or settings.init))
+    if not resumed:
+        run.provenance["init"] = f"{settings.init}: {run.summary()}, commit {run.provenance['commit']}"
+    log.info("init=%s", run.provenance["init"])
+    return run
+
+
+def log_bytes(rows: Rows) -> None:
+    """Logs how many of a text's pieces are bytes of characters that the ancestor's tokenizer does not know."""
+    text = rows.values[rows.values >= len(SPECIAL)]
+    count = np.count_nonzero(text < len(SPECIAL) + BYTES)
+    log.info("%.2f%% of the source pieces of train are bytes, of characters that this tokenizer lacks", 100 * count / len(text))

@@ -1,0 +1,118 @@
+"""The length of a run in epochs or minutes, shares of it, and what is said at the end about more of it."""
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bad_inputs import run as command
+from entente.files import read_yaml
+from entente.recipe import for_corpus
+from entente.settings import RunSettings
+from entente.training.train import train
+from entente.training.translator import Translator
+from interruptions import differences
+from test_signals import run_with_signal
+from tiny import SMALL, run_settings, write_corpus
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    return [*write_corpus(tmp_path), "model=birnn", *SMALL["birnn"], f"output_dir={tmp_path}", "name=run", "optim.lr=1e-2"]
+
+
+@pytest.mark.parametrize(("both_directions", "epochs"), [(0, 3), (2, 3)])
+def test_a_run_of_some_epochs_reads_each_pair_as_often(
+    both_directions: int, epochs: int, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[int, int] = {}
+    original = Translator.training_step
+
+    def training_step(self: Translator, batch: Any, batch_idx: int) -> Any:
+        seen.update({row: seen.get(row, 0) + 1 for row in batch.index.tolist()})
+        return original(self, batch, batch_idx)
+
+    monkeypatch.setattr(Translator, "training_step", training_step)
+    run = train(run_settings([*words, f"trainer.epochs={epochs}", f"data.batch.both_directions={both_directions}"]))
+    assert [seen[row] for row in range(211)] == [epochs] * 211
+    assert [seen.get(row, 0) for row in range(211, 422)] == [both_directions] * 211
+    report = json.loads((run / "training.json").read_text())
+    assert read_yaml(run / "config.yaml")["trainer"]["max_steps"] == report["steps"]
+
+
+def test_shares_of_a_run_become_steps() -> None:
+    shares = {"optim": {"warmup": 0.25, "decay_from": 0.5}, "trainer": {"validate_every": 0.1}, "checkpoint": {"every": 0.001}}
+    run = RunSettings.model_validate({"name": "run", **shares}).with_steps(77)
+    values = run.optim.warmup, run.optim.decay_from, run.trainer.validate_every, run.checkpoint.every, run.trainer.max_steps
+    assert values == (19, 38, 8, 1, 77)
+
+
+def test_minutes_become_steps_once_and_change_no_bit(words: list[str], tmp_path: Path) -> None:
+    """A run of some minutes that is stopped and resumed equals a run of as many steps."""
+    words = ["train", *words, "optim.warmup=0.1", "trainer.validate_every=0.5", "checkpoint.every=7", "views.attention=false"]
+    line = " ".join([*words, "trainer.minutes=0.25"])
+    ended, _ = run_with_signal(line, tmp_path, "entente.training.translator.batch_loss", 70, signal.SIGTERM)
+    assert ended.code == 75, ended.err  # 60 batches are for the measurement
+    steps = read_yaml(tmp_path / "run" / "config.yaml")["trainer"]["max_steps"]
+    assert command(f"{line} resume=auto", tmp_path).code == 0
+    assert command(f"{' '.join(words)} trainer.max_steps={steps} name=steps", tmp_path).code == 0
+    assert not (tmp_path / "run-2").exists()
+    problems = differences(tmp_path / "run", tmp_path / "steps")
+    assert all(".config.trainer." in problem for problem in problems), problems
+
+
+def test_a_run_of_other_epochs_is_not_resumed(words: list[str], tmp_path: Path) -> None:
+    for epochs, names in ((1, ["run"]), (1, ["run"]), (2, ["run", "run-2"])):
+        assert command(f"train {' '.join(words)} trainer.epochs={epochs} resume=auto", tmp_path).code == 0
+        assert [path.name for path in sorted(tmp_path.glob("run*"))] == names
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([], for_corpus(211, 5.0)),
+        (
+            ["model.dropout=0.45", "trainer.max_steps=5"],
+            {"model": {"dropout": 0.45}, "trainer": {"max_steps": 5, "epochs": None}},
+        ),
+        (["ablation=no_dropout"], {"model": {"dropout": 0.0}}),
+        (["experiment=ablation_baseline"], {"model": {"dropout": 0.1}, "trainer": {"max_steps": 1600, "epochs": None}}),
+    ],
+)
+def test_the_recipe_follows_from_the_text_below_everything_else(
+    changes: list[str], expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [
+        text for text in write_corpus(tmp_path) if text != "recipe=none" and not text.startswith(("data.tok", "data.batch"))
+    ]
+    runs: list[RunSettings] = []
+    monkeypatch.setattr("entente.commands.train.train_run", runs.append)
+    monkeypatch.setattr("entente.commands.train.check_effect", lambda *_: None)
+    ended = command(f"train {' '.join([*files, *changes])} output_dir=.", tmp_path)
+    assert ended.code == 0, ended.err
+    for section, values in expected.items():
+        for key, value in values.items():
+            node: Any = runs[0].model_dump()[section][key]
+            assert node == value or (isinstance(value, dict) and value.items() <= node.items()), key
+
+
+@pytest.mark.parametrize(
+    ("verdict", "changes"),
+    [
+        ("still rising", ["trainer.max_steps=90"]),
+        ("converged", ["trainer.max_steps=250"]),
+        ("overfitting", ["trainer.max_steps=150", "model.dropout=0", "data.train.src=few.fr", "data.train.tgt=few.en"]),
+    ],
+)
+def test_the_verdict_is_that_of_the_run(verdict: str, changes: list[str], tmp_path: Path) -> None:
+    words = [*write_corpus(tmp_path), "model=transformer", *SMALL["transformer"], "output_dir=.", "name=run", *changes]
+    for side in ("fr", "en"):  # too little text to learn from, with some wrong translations
+        lines = (tmp_path / f"train.{side}").read_text().splitlines()[:61]
+        (tmp_path / f"few.{side}").write_text("\n".join(lines[:41] + (lines[41:] if side == "fr" else lines[:40:-1])) + "\n")
+    schedule = ["optim.lr=1e-2", "optim.warmup=0.1", "optim.decay_from=0.1", "trainer.validate_every=0.1"]
+    ended = command(" ".join(["train", *words, *schedule, "search.length_factor=1.5", "views.attention=false"]), tmp_path)
+    assert json.loads((tmp_path / "run" / "training.json").read_text())["verdict"] == verdict, ended.out
+    assert re.search(rf"\n{verdict}.*\n.*(help|try)\b", ended.out)

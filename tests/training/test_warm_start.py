@@ -1,0 +1,82 @@
+"""A run starts from another model (`init`): with its weights and tokenizer, and without it once it has a checkpoint."""
+
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from bad_inputs import run as command
+from entente.checkpoint import load, read
+from entente.training.train import train
+from interruptions import differences
+from test_signals import run_with_signal
+from tiny import SIDES, SMALL, run_settings, write_corpus
+
+
+@pytest.fixture(scope="module")
+def ancestor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained BiRNN, whose settings are not those of the recipe."""
+    folder = tmp_path_factory.mktemp("ancestor")
+    words = [*write_corpus(folder), "model=birnn", *SMALL["birnn"], "trainer.max_steps=20", f"output_dir={folder}"]
+    return train(run_settings(words, name="ancestor"))
+
+
+@pytest.fixture
+def words(ancestor: Path, tmp_path: Path) -> list[str]:
+    """The command of a run on other text, in which more characters are bytes."""
+    shutil.copytree(ancestor.parent, tmp_path / "text", ignore=lambda *_: ["ancestor", "cache"])
+    for side in ("fr", "en"):
+        path = tmp_path / "text" / f"train.{side}"
+        path.write_text(path.read_text().replace("Le ", "\u4e16 ").replace("The ", "\u4e16 "))
+    sides = [f"data.{split}.{side}={split}.{name}" for split in ("train", "valid", "test") for side, name in SIDES]
+    text = ["data=files", "data.root=text", *sides, "data.batch.max_tokens=500"]
+    return ["train", *text, "model=birnn", f"init={ancestor}", "name=new", "output_dir=.", "trainer.max_steps=4"]
+
+
+def test_a_run_starts_with_weights_settings_and_tokenizer_of_its_ancestor(
+    words: list[str], ancestor: Path, tmp_path: Path
+) -> None:
+    ended = command(" ".join([*words, "optim.lr=1e-30", "optim.optimizer=adam", "checkpoint.average=1"]), tmp_path)
+    assert ended.code == 0, ended.err
+    new, old = load(str(tmp_path / "new")), load(str(ancestor))
+    assert all(torch.equal(a, b) for a, b in zip(new.model.state_dict().values(), old.model.state_dict().values(), strict=True))
+    assert new.vocabulary.src.model == old.vocabulary.src.model
+    kept = {"dropout": new.settings.model.dropout}
+    assert new.settings.model == old.settings.model.model_copy(update=kept)
+    assert new.settings.data.tokenizer == old.settings.data.tokenizer
+    assert new.provenance["init"].startswith(f"{ancestor}: BiRNN fr -> en, ")
+    assert float(re.findall(r"([\d.]+)% of the source pieces of train are bytes", ended.out)[0]) > 10
+    first = (tmp_path / "new" / "metrics.csv").read_text().splitlines()
+    assert dict(zip(*(line.split(",") for line in first[:2]), strict=True))["step"] == "0" and "valid/bleu" in first[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("model=transformer", "model=transformer: the model and the tokenizer of init=.+ have birnn; leave model out"),
+        ("model.d_hidden=31", "model.d_hidden=31: .+ have 32; leave model.d_hidden out"),
+        ("data.tokenizer.vocab_size=7", "data.tokenizer.vocab_size=7: .+ have 340; .+"),
+        ("ablation=one_direction", "model.bidirectional=false: .+ have true; .+"),
+        ("init=nowhere", "checkpoint=nowhere: no such file, .+"),
+    ],
+)
+def test_what_contradicts_the_ancestor_is_refused_by_name(change: str, line: str, words: list[str], tmp_path: Path) -> None:
+    ended = command(" ".join([*words, change]), tmp_path)
+    assert ended.code == 2 and re.fullmatch(f"error: {line}\n", ended.err), ended.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_resumes_without_its_ancestor(words: list[str], ancestor: Path, tmp_path: Path) -> None:
+    shutil.copytree(ancestor, tmp_path / "elsewhere")
+    line = " ".join([*words, "init=elsewhere", "checkpoint.every=1", "trainer.validate_every=2"])
+    assert command(line, tmp_path).code == 0
+    (tmp_path / "new").rename(tmp_path / "uninterrupted")
+    ended, _ = run_with_signal(line, tmp_path, "entente.training.translator.batch_loss", 3, signal.SIGTERM)
+    assert ended.code == 75 and "after step 3, which is saved" in ended.err
+    shutil.rmtree(tmp_path / "elsewhere")
+    assert command("train resume=new", tmp_path).code == 0
+    assert differences(tmp_path / "uninterrupted", tmp_path / "new") == []
+    assert read(tmp_path / "new/checkpoints/best.ckpt")["entente"]["provenance"]["init"].startswith("elsewhere: ")
