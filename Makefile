@@ -9,7 +9,7 @@ ARGS ?=
 LOWEST := .venv-lowest
 LOWEST_VERSIONS = $$($(PYTHON) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	extras = project["optional-dependencies"]; \
-	print(*(line.replace(">=", "==") for line in project["dependencies"] + extras["engines"] + extras["launchers"]))')
+	print(*(line.replace(">=", "==") for line in project["dependencies"] + extras["export"] + extras["launchers"]))')
 # PYTHON is the first Python found that is 3.11 or newer; `make PYTHON=...` chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)

@@ -24,11 +24,10 @@ from matplotlib.figure import Figure
 import entente
 from entente import distributed, evaluation
 from entente.commands.settings import TranslateSettings
-from entente.commands.stored import search_and_engine
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS
-from entente.decoding.search import translation_search
+from entente.decoding.search import translation_search, with_changes
 from entente.decoding.translate import translate
 from entente.errors import Diverged, InputError
 from entente.evaluation import evaluate
@@ -79,7 +78,7 @@ def test_python_and_the_command_translate_as_the_run_does_but_with_a_beam(
     search = model.settings.search.model_copy(update={**own, "length_penalty": -3.0})
     trained = dataclasses.replace(model, settings=model.settings.model_copy(update={"search": search}))
     settings = search.model_copy(update=usual)
-    assert search_and_engine(trained, TranslateSettings(checkpoint="x"), translation_search(search)) == (settings, None)
+    assert with_changes(translation_search(search), TranslateSettings(checkpoint="x").search.model_dump()) == settings
     sentences = [f"Le {noun} voit le chien{'.' * n}" for noun in ("chat", "garçon") for n in range(1, 5)]
     expected = translate(model.model, model.vocabulary, sentences, settings)
     assert trained.translate(sentences) == [model.vocabulary.tgt.decode(n_best[0].tokens) for n_best in expected]

@@ -110,7 +110,7 @@ class Bench:
         path, length = (self.settings.checkpoint, 0) if trained else (None, self.settings.length)
         if trained and not path:
             return {OURS: Measured(left_out="no model given; set benchmark.checkpoint=outputs/RUN")}, {}
-        settings = {"task": "decode", "engine": "torch", "checkpoint": path, "length": length, "beam": beam}
+        settings = {"task": "decode", "checkpoint": path, "length": length, "beam": beam}
         settings |= {"trust_data": self.settings.trust_data, "sentences": self.settings.sentences}
         contestants = [self.contestant(OURS, "ours", settings)]
         run, sources, references = ours.decodable(contestants[0].settings)
@@ -129,11 +129,6 @@ class Bench:
                 options = {"compute_type": compute_type, "inter_threads": workers, "intra_threads": threads}
                 model = {**settings, "folder": folder, "sources": pieces, "options": options, "batch": size}
                 contestants.append(self.contestant(name, "with_ctranslate2", model, reason))
-        for quantization in (None, "int8") if trained else ():  # CTranslate2 as `entente translate engine=ctranslate2` calls it
-            engine = {**settings, "engine": "ctranslate2", "quantization": quantization}
-            left_out = reason or CPU_ONLY * (self.common["device"] != "cpu")
-            name = f"engine=ctranslate2, {quantization or 'float32'}"
-            contestants.append(self.contestant(name, "ours", engine, left_out))
         results = in_turn(contestants, self.settings.pairs, {}, self.begin)
         outputs = {name: measured.warm_up.pop("outputs", None) for name, measured in results.items()}
         texts = {name: ours.as_text(run.vocabulary, lines) for name, lines in outputs.items() if trained and lines}

@@ -35,6 +35,7 @@ VERBS: dict[str, type[Section]] = {
     "train": RunSettings,
     "evaluate": commands.EvaluateSettings,
     "translate": commands.TranslateSettings,
+    "export": commands.ExportSettings,
     "attention": commands.AttentionSettings,
     "trace": commands.TraceSettings,
     "ablate": commands.AblateSettings,
@@ -222,9 +223,9 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
             problems.append(f"{override}: {MISSING} stands for a value that is not set; give another one")
         else:
             usable.append(override)
-    typed = [override for override in usable if key_of(override) in LENGTHS]
-    if len(typed) > 1:
-        problems.append(f"{' and '.join(typed)}: give one of them")
+    lengths = {key_of(override): override for override in usable if key_of(override) in LENGTHS}
+    if len(lengths) > 1:
+        problems.append(f"{' and '.join(lengths.values())}: give one of them")
     try:
         return compose(verb, usable, config_dir), problems
     except InputError as error:

@@ -156,8 +156,6 @@ class TrainerSettings(Section):
     def conflicts(self) -> Iterator[str]:
         if not (self.max_steps or self.epochs or self.minutes):
             yield "trainer.max_steps, trainer.epochs, trainer.minutes: set one of them"
-        if self.epochs and self.minutes:
-            yield f"trainer.epochs={self.epochs:g} and trainer.minutes={self.minutes:g}: give one of them"
 
     @property
     def steps(self) -> int:

@@ -221,6 +221,11 @@ sed=1: no such setting; did you mean seed\?""",
     Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give it as .+"),
     # Impossible sizes.
     Case("less than one batch", "train FILES trainer.limit_batches=0.1", r"trainer\.limit_batches=0\.1: .+ than one batch, .+"),
+    Case(
+        "two lengths",
+        "train FILES trainer.epochs=2",
+        r"trainer\.max_steps=2 and trainer\.epochs=2: give one of them",
+    ),
     Case("too small a vocabulary", "train FILES data.tokenizer.vocab_size=5", r"data\.tokenizer\.vocab_size=5 is too .+"),
     Case(
         "a split of 150%",
@@ -260,13 +265,20 @@ sed=1: no such setting; did you mean seed\?""",
     Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: No .+", Path("valid.fr").unlink),
     Case(
         "a source file without a target file, and other settings that need another",
-        "evaluate checkpoint=run src=valid.fr occlusion=5 quantization=int8",
-        "quantization=int8 needs engine=ctranslate2; add it, or leave quantization out\n"
+        "evaluate checkpoint=run src=valid.fr occlusion=5",
         "src and tgt go together: give both files, src=FILE tgt=FILE\n"
         "occlusion=5 needs attention=true; add it, or leave out occlusion",
     ),
     Case("scores into a run", "evaluate checkpoint=run output=x/y", "output=x/y: .+ of a run, .+", link("x/y", "../run")),
     Case("files to score without any pair", "OWN", rf"my\.fr and my\.en: {NO_PAIR}", both("my", "un\n\n", "\ntwo\n")),
+    # Exports.
+    Case("a format that is not known", "export checkpoint=run format=onnx output=new", "format=onnx: choose one of .+"),
+    Case(
+        "an export without sentences",
+        "export checkpoint=run format=huggingface output=new",
+        r"run.+valid\.tsv: .+input=FILE",
+        Path("run/translations/valid.tsv").unlink,
+    ),
     # Translations.
     Case("a missing text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: No such file or directory"),
     Case("an empty file to translate", "TRANSLATE", r"in\.txt: the file is empty", put("in.txt", "")),

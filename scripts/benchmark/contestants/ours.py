@@ -23,9 +23,9 @@ from entente.checkpoint import provenance as provenance
 from entente.commands.stored import stored_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, Vocabulary
-from entente.decoding.ctranslate2 import CTranslate2, write_ctranslate2
 from entente.decoding.translate import translate
 from entente.errors import InputError
+from entente.export import ctranslate2
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.settings import RunSettings, SearchSettings
@@ -121,7 +121,7 @@ def decodable(spec: Mapping[str, Any]) -> tuple[checkpoint.TrainedRun, list[str]
 def export(run: checkpoint.TrainedRun, folder: str) -> str:
     """Writes the model in CTranslate2's format. Returns the reason if this is impossible."""
     try:
-        write_ctranslate2(run, Path(folder))
+        ctranslate2.write(run, Path(folder), positions=4096)
     except InputError as error:  # CTranslate2 does not support the model, or is not installed
         return str(error)
     return ""
@@ -143,19 +143,18 @@ def forbid_end(model: Seq2Seq) -> None:
 
 
 def decode(spec: Mapping[str, Any]) -> tuple[Burst, Message]:
-    """Prepares decoding of exactly `length` tokens per sentence or, if `length` is 0, up to the end symbol. The engine
-    ctranslate2 needs a checkpoint. Returns the function that runs a burst, and a description for the first answer."""
+    """Prepares decoding of exactly `length` tokens per sentence or, if `length` is 0, up to the end symbol. Returns
+    the function that runs a burst, and a description for the first answer."""
     run, sentences, _ = decodable(spec)
     length, search = spec["length"], SearchSettings(beam=spec["beam"])
     if length:
         forbid_end(run.model)
         search = SearchSettings(beam=spec["beam"], length_factor=0.0, length_offset=length)
     run.model.to(spec["device"])
-    engine = CTranslate2(run, search, spec["quantization"]) if spec["engine"] == "ctranslate2" else None
 
     def burst(request: Message) -> Message:
         started = time.perf_counter()
-        results = engine(sentences) if engine else translate(run.model, run.vocabulary, sentences, search)
+        results = translate(run.model, run.vocabulary, sentences, search)
         synchronise(spec["device"])
         answer: Message = {"seconds": time.perf_counter() - started, "sentences": len(results)}
         translations = [n_best[0].tokens for n_best in results]
@@ -164,7 +163,7 @@ def decode(spec: Mapping[str, Any]) -> tuple[Burst, Message]:
             answer["outputs"] = [run.vocabulary.tgt.decode(tokens) for tokens in translations]
         return answer
 
-    return burst, {"torch": torch.__version__, "engine": engine.name if engine else "torch"}
+    return burst, {"torch": torch.__version__}
 
 
 def time_preparation(config: Mapping[str, Any]) -> Message:

@@ -35,7 +35,7 @@ def check_effect(baseline: RunSettings, variant: RunSettings) -> None:
     if changed:
         if not all(key.startswith(COMPARED) for key in changed):
             return
-        (base_data, base_translator), (data, translator) = (prepare(settings.with_steps(1)) for settings in (baseline, variant))
+        (base_data, base_translator), (data, translator) = prepare(baseline), prepare(variant)
         batches: list[Batch] = [next(iter(each.train_dataloader())) for each in (base_data, data)]
         if not (torch.equal(batches[0].src, batches[1].src) and torch.equal(batches[0].tgt, batches[1].tgt)):
             return

@@ -17,7 +17,7 @@ from entente.ablation.suite import Job, Plan
 from entente.cli import Composition, compose, key_of
 from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
 from entente.console import log, start_log
-from entente.errors import InputError
+from entente.errors import InputError, Interrupted, Stopped
 from entente.settings import RunSettings
 from entente.validation import validate
 
@@ -26,7 +26,10 @@ def main(settings: AblateSettings, composition: Composition) -> None:
     start_log()
     threads = composition.values["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // settings.jobs)
     suite = plan(settings, composition, threads).train(settings.jobs, threads)
-    report(suite, suite.directory, CompareSettings.model_fields["samples"].default)
+    try:
+        report(suite, suite.directory, CompareSettings.model_fields["samples"].default)
+    except Stopped as stop:
+        raise Interrupted(f"{stop} in the comparison; resume with the same command") from None
 
 
 def plan(settings: AblateSettings, composition: Composition, threads: int) -> Plan:

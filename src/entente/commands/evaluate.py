@@ -7,7 +7,6 @@ entente evaluate checkpoint=outputs/RUN split=all attention=true
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from rich.console import Console
 from entente import checkpoint
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.settings import EvaluateSettings
-from entente.commands.stored import search_and_engine, stored_corpus
+from entente.commands.stored import stored_corpus
 from entente.console import Task, log
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.batches import split_of
@@ -29,10 +28,7 @@ from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer, evaluate, show, write_translations
 from entente.files import is_split, write_json, write_text
 from entente.process import prepare_process
-from entente.settings import SearchSettings
 from entente.training.trainer import on_accelerator
-
-ONE_TOKEN = SearchSettings(length_factor=0, length_offset=1)  # the shortest search, used if torch only computes the NLL
 
 
 def main(settings: EvaluateSettings) -> None:
@@ -44,7 +40,7 @@ def main(settings: EvaluateSettings) -> None:
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
-    search, engine = search_and_engine(run, settings, run.settings.search)
+    search = with_changes(run.settings.search, settings.search.model_dump())
     scoring = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
     tokenize = bleu_tokenizer(run.settings, scoring)
     corpus, splits = _own_files(settings, run) if settings.src else _stored_splits(settings, run)
@@ -55,20 +51,15 @@ def main(settings: EvaluateSettings) -> None:
         if output:
             output.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=output).close()  # fails before decoding if the folder cannot be written to
-        metrics, engine_entry = {}, {"engine": engine.name} if engine else {}
+        metrics = {}
         for split in splits:
             log.info("evaluating %s", split)
             with Task(f"evaluating {split}"):
-                torch_search = ONE_TOKEN if engine else search
-                evaluation = evaluate(run.model, run.vocabulary, evaluation_splits[split], torch_search, tokenize)
-                if engine:
-                    best = [n_best[0] for n_best in engine(evaluation.sources)]
-                    texts = [run.vocabulary.text(hypothesis.tokens) for hypothesis in best]
-                    evaluation = replace(evaluation, hypotheses=texts, cut=sum(not hypothesis.ended for hypothesis in best))
+                evaluation = evaluate(run.model, run.vocabulary, evaluation_splits[split], search, tokenize)
             if output:
                 write_translations(output, {split: evaluation})
             with Task(f"scoring the translations of {split}"):
-                metrics[split] = {**evaluation.metrics(scoring.metrics), **engine_entry}
+                metrics[split] = evaluation.metrics(scoring.metrics)
     measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
     for split, measurements in measured.items():
         metrics[split]["attention"] = measurements.report
@@ -77,7 +68,7 @@ def main(settings: EvaluateSettings) -> None:
             if measurements.links:
                 write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(measurements.links))
         write_json(output / "metrics.json", metrics)
-    show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", search_name(search), *engine_entry.values()]))
+    show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", search_name(search)]))
     for split in splits:
         lengths = ", ".join(f"{row['words']} words {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
         log.info("BLEU on %s by source length: %s", split, lengths)

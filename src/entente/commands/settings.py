@@ -41,15 +41,7 @@ class DecodingSettings(Section):
     checkpoint: File = setting(..., "checkpoint file, or a run's directory, whose best checkpoint is used")
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"] = setting("auto", "device to run on")
     threads: Threads = None
-    engine: Literal["torch", "ctranslate2"] = setting(
-        "torch", "ctranslate2 is faster, but only for Transformers on a CPU; needs pip install 'entente[engines]'"
-    )
-    quantization: Literal["int8"] | None = setting(None, "type of the weights in ctranslate2; null: float32")
     search: SearchChanges = SearchChanges()
-
-    def conflicts(self) -> Iterator[str]:
-        if self.quantization and self.engine != "ctranslate2":
-            yield f"quantization={self.quantization} needs engine=ctranslate2; add it, or leave quantization out"
 
 
 class EvaluationChanges(Section):
@@ -73,7 +65,6 @@ class EvaluateSettings(DecodingSettings):
     output: File | None = setting(None, "folder for metrics.json, translations and alignments")
 
     def conflicts(self) -> Iterator[str]:
-        yield from super().conflicts()
         if bool(self.src) != bool(self.tgt):
             yield "src and tgt go together: give both files, src=FILE tgt=FILE"
         if self.alignments and not self.src:
@@ -92,6 +83,15 @@ class TranslateSettings(DecodingSettings):
     search: TranslationSearch = TranslationSearch()
     input: File | None = setting(None, "text file, plain or compressed; null: standard input, or a prompt in a terminal")
     output: File | None = setting(None, "file for the translations; null: standard output")
+
+
+class ExportSettings(Section):
+    checkpoint: File = setting(..., "checkpoint file, or a run's directory, whose best checkpoint is used")
+    format: Literal["ctranslate2", "huggingface"] = setting(..., "the library for which to write the model")
+    output: File = setting(..., "new folder for the model")
+    quantization: Literal["int8"] | None = setting(None, "type of the weights, only for ctranslate2; null: float32")
+    input: File | None = setting(None, "text file, some of whose lines are translated by both; null: translations/valid.tsv")
+    threads: Threads = None
 
 
 class AttentionSettings(Section):

@@ -58,7 +58,9 @@ def completed(settings: RunSettings, composition: Composition) -> RunSettings:
         fixed = [*map(key_of, composition.overrides), *variants.changes(ablation, composition.config_dir)]
         settings, baseline = with_ancestor(settings, dict.fromkeys(fixed)), baseline and with_ancestor(baseline, ())
     if baseline:
-        share(lambda: check_effect(baseline, settings))
+        # Without a number of steps, it would be counted or measured.
+        compared = [run if run.trainer.max_steps else run.with_steps(1000) for run in (baseline, settings)]
+        share(lambda: check_effect(*compared))
     return settings
 
 

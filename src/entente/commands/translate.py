@@ -8,9 +8,8 @@ With search.n_best above 1, each output line has the sentence's number, a score 
 
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
@@ -19,12 +18,11 @@ import torch
 
 from entente import checkpoint, escape
 from entente.commands.settings import TranslateSettings
-from entente.commands.stored import search_and_engine
 from entente.console import Task, log
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
-from entente.decoding.search import CUT, Hypothesis, search_name, translation_search
+from entente.decoding.search import CUT, search_name, translation_search, with_changes
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files import open_atomic
@@ -32,20 +30,17 @@ from entente.process import prepare_process
 from entente.settings import SearchSettings
 
 EXAMPLES = 10  # maximum number of lines named in a warning
-CHUNK = 1000  # lines passed to the engine in one call
-
-Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n best translations of each
+CHUNK = 1000  # lines translated in one call
 
 
 def main(settings: TranslateSettings) -> None:
     prepare_process(settings.threads, log_to_stderr=True)
     run = checkpoint.load(settings.checkpoint)
-    search, ctranslate2 = search_and_engine(run, settings, translation_search(run.settings.search))
+    search = with_changes(translation_search(run.settings.search), settings.search.model_dump())
     if settings.accelerator != "cpu" and (device := torch.accelerator.current_accelerator(check_available=True)):
         run.model.to(device)
-    engine: Engine = ctranslate2 or partial(translate, run.model, run.vocabulary, settings=search)
     if not settings.input and not settings.output and sys.stdin.isatty():
-        _prompt(run, search, engine)
+        _prompt(run, search)
         return
     total = ""
     if settings.input:  # so that nothing is translated if a line is too long
@@ -58,7 +53,7 @@ def main(settings: TranslateSettings) -> None:
         first = 1  # number of the first line of the chunk
         for chunk in _chunks(_read(settings.input, run.vocabulary.src)):
             with Task(f"translating lines {first:,} to {first + len(chunk) - 1:,}{total}"):
-                translations = engine(chunk)
+                translations = translate(run.model, run.vocabulary, chunk, search)
             for number, n_best in enumerate(translations, start=first):
                 for hypothesis in n_best:
                     text = run.vocabulary.text(hypothesis.tokens)
@@ -73,7 +68,7 @@ def main(settings: TranslateSettings) -> None:
         log.warning("%s", message)
 
 
-def _prompt(run: checkpoint.TrainedRun, search: SearchSettings, engine: Engine) -> None:
+def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
     """Translates sentences typed by the user until the end of input (Ctrl-D)."""
     with suppress(ImportError):  # Windows has no readline
         import readline  # noqa: F401  adds line editing and a history to `input`
@@ -91,7 +86,7 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings, engine: Engine) 
                 continue
             if message := unseen(run.new_words(sentence)):
                 print(escape.line(message))
-            for hypothesis in engine([sentence])[0] if sentence else ():
+            for hypothesis in translate(run.model, run.vocabulary, [sentence], search)[0] if sentence else ():
                 text = escape.line(run.vocabulary.text(hypothesis.tokens))
                 print(f"{tgt}> {text}" + (f"   ({hypothesis.score:.3f})" if search.n_best > 1 else ""))
                 if not hypothesis.ended:

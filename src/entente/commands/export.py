@@ -1,0 +1,86 @@
+"""Write a trained model as a folder that other programs use without Entente: CTranslate2, for fast translation, or Hugging
+Face's transformers. The folder has a README and a script that translates. Some sentences are translated by both, and compared.
+
+  entente export checkpoint=outputs/RUN format=ctranslate2 output=my-model
+  entente export checkpoint=RUN format=ctranslate2 output=new quantization=int8
+  entente export checkpoint=outputs/RUN format=huggingface output=my-model
+"""
+
+import csv
+import subprocess
+import sys
+import tempfile
+from itertools import islice
+from pathlib import Path
+from string import Template
+
+import torch
+
+from entente import checkpoint
+from entente.commands.settings import ExportSettings
+from entente.console import Task, log
+from entente.data.files import read_lines
+from entente.data.tokenizer import MAX_PIECES
+from entente.decoding.search import length_limits
+from entente.decoding.translate import translate
+from entente.errors import InputError
+from entente.export import ctranslate2, huggingface
+from entente.files import write_text
+from entente.process import prepare_process
+from entente.settings import SearchSettings
+
+WRITERS = {"ctranslate2": ctranslate2.write, "huggingface": huggingface.write}
+FILES = Path(__file__).parents[1] / "export"
+COMPARED = 20  # sentences
+
+
+def main(settings: ExportSettings) -> None:
+    prepare_process(settings.threads)
+    run = checkpoint.load(settings.checkpoint)
+    output, search = Path(settings.output), run.settings.search.model_copy(update={"beam": 1, "n_best": 1})
+    if output.exists():
+        raise InputError(f"output={output}: exists already; remove it, or give another folder")
+    sentences = sentences_to_compare(settings)
+    longest = int(length_limits(search, torch.tensor(MAX_PIECES + 1)))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".") as scratch, Task(f"writing {output}"):
+        folder = Path(scratch) / output.name
+        WRITERS[settings.format](run, folder, max(longest, MAX_PIECES + 1), settings.quantization)
+        for side in ("src", "tgt"):
+            (folder / f"{side}.spm").write_bytes(getattr(run.vocabulary, side).model)
+        names = {"src": run.languages[0], "tgt": run.languages[1], "model": run.summary(), "name": output.name}
+        names |= {"factor": str(search.length_factor), "offset": str(search.length_offset)}
+        names |= {"plain": str(run.vocabulary.src.plain)}
+        write_text(folder / "translate.py", Template((FILES / f"{settings.format}.py.txt").read_text()).substitute(names))
+        write_text(folder / "README.md", Template((FILES / f"{settings.format}.md.txt").read_text()).substitute(names))
+        equal = sum(a == b for a, b in zip(ours(run, sentences, search), theirs(folder, sentences), strict=True))
+        folder.rename(output)
+    size = sum(path.stat().st_size for path in output.iterdir()) / 1e6
+    log.info("%s: %.1f MB; see its README.md", output, size)
+    log.info("%d of %d sentences have the same translation as by Entente, with greedy search", equal, len(sentences))
+
+
+def sentences_to_compare(settings: ExportSettings) -> list[str]:
+    """Returns the first lines of `input`, or the first validation sentences of the run."""
+    if settings.input:
+        return [*islice(read_lines(Path(settings.input)), COMPARED)]
+    path = checkpoint.find(settings.checkpoint).parents[1] / "translations" / "valid.tsv"
+    if not path.is_file():
+        raise InputError(f"{path}: no such file, with sentences to compare; give a text of the source language as input=FILE")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [row[0] for row in islice(rows, 1, 1 + COMPARED)]
+
+
+def ours(run: checkpoint.TrainedRun, sentences: list[str], search: SearchSettings) -> list[str]:
+    return [run.vocabulary.text(n_best[0].tokens) for n_best in translate(run.model, run.vocabulary, sentences, search)]
+
+
+def theirs(folder: Path, sentences: list[str]) -> list[str]:
+    """Returns the translations that the folder's own script prints."""
+    command = [sys.executable, str(folder / "translate.py")]
+    text = "".join(f"{sentence}\n" for sentence in sentences)
+    done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    if done.returncode:
+        raise InputError(f"{folder / 'translate.py'} failed: {done.stderr.decode(errors='replace').strip().splitlines()[-1]}")
+    return done.stdout.decode().removesuffix("\n").split("\n")
