@@ -146,7 +146,7 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
         job = HydraConfig.get()
         try:
             composition = _composition(config, job.runtime.choices, [*job.overrides.task], config_dir)
-            call(verb, composition.values, [], composition)
+            call(verb, composition.values, length_problems(composition.overrides), composition)
         except Exception as error:
             if (code := report(error)) is None:
                 raise
@@ -192,8 +192,9 @@ def _composition(
         ours = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
         values: Any = OmegaConf.to_container(ours, resolve=True)
     values, keys = with_values(values), [*map(key_of, overrides)]
-    if any(key in keys for key in LENGTHS):  # the others are those of a recipe or an experiment
-        values["trainer"] |= {key.removeprefix("trainer."): None for key in LENGTHS if key not in keys}
+    trainer = values.get("trainer", {})
+    if lengths := [key for key in LENGTHS if key in keys] or [key for key in LENGTHS[:1] if trainer.get("max_steps")]:
+        trainer |= {key.removeprefix("trainer."): None for key in LENGTHS if key not in lengths}
     return Composition(values, overrides, {str(key): str(name) for key, name in choices.items()}, config_dir, recipe)
 
 
@@ -223,13 +224,17 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
             problems.append(f"{override}: {MISSING} stands for a value that is not set; give another one")
         else:
             usable.append(override)
-    lengths = {key_of(override): override for override in usable if key_of(override) in LENGTHS}
-    if len(lengths) > 1:
-        problems.append(f"{' and '.join(lengths.values())}: give one of them")
+    problems += length_problems(usable)
     try:
         return compose(verb, usable, config_dir), problems
     except InputError as error:
         raise InputError(*problems, *error.problems) from error
+
+
+def length_problems(overrides: Sequence[str]) -> list[str]:
+    """Returns a line if the user gives more than one length of a run."""
+    lengths = {key_of(text): text for text in overrides if key_of(text) in LENGTHS and not text.endswith("=null")}
+    return [f"{' and '.join(lengths.values())}: give one of them"] if len(lengths) > 1 else []
 
 
 def _for_hydra(overrides: Sequence[str], config_dir: str | None, sweeps: bool = False) -> list[str]:

@@ -1,18 +1,19 @@
 """The recipe for a text of one's own: which settings follow from its size.
 
-The settings were chosen on the validation sets of five corpora (outputs/published/own_text.md). configs/recipe includes them as
-`_corpus`, below its own settings, an experiment, an ablation and the user's settings, each of which may change them.
+The values are those of the recipes for Multi30k and Tatoeba, and guesses for smaller and larger texts. configs/recipe includes
+them as `_corpus`, below its own settings, an experiment, an ablation and the user's settings, each of which may change them.
 """
 
 from typing import Any
 
 RECIPES = {f"{data}_{model}" for data in ("files", "multi30k", "opus_books") for model in ("transformer", "birnn")}
-USUAL = 30_000, 10.0  # pairs, and words per sentence: the text that --help and --cfg assume
+USUAL = 30_000, 10.0, 100  # pairs, words per sentence and characters of the text that --help and --cfg assume
 
 
-def for_corpus(pairs: int, words: float) -> dict[str, Any]:
-    """Returns the settings for a training text. words: the mean number of words per sentence, on the longer side."""
-    vocabulary = 1000 if pairs < 10_000 else 4000 if pairs < 100_000 else 8000
+def for_corpus(pairs: int, words: float, characters: int) -> dict[str, Any]:
+    """Returns the settings for a training text. words: the mean number of words per sentence, on the longer side. characters:
+    how many different ones it has, each of which becomes a piece."""
+    vocabulary = max(1000 if pairs < 10_000 else 4000 if pairs < 100_000 else 8000, 1000 * round(characters / 500))
     dropout = 0.3 if pairs < 10_000 else 0.15 if pairs < 100_000 else 0.1
     epochs = min(40, max(1, 15 * (30_000 * 12 / (pairs * words)) ** 0.5))
     return {

@@ -165,7 +165,9 @@ class TrainerSettings(Section):
 
 
 class CheckpointSettings(Section):
-    every: Interval = setting(200, "steps between checkpoints, or share of the run; a run that is killed loses at most these")
+    every: Interval = setting(
+        200, "steps between checkpoints, or share of the run; a run that is killed loses at most that many"
+    )
     keep: Count = setting(2, "number of latest checkpoints to keep for resuming")
     average: Count = setting(1, "latest checkpoints whose mean is evaluated, unless a single one has a higher BLEU")
 

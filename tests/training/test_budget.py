@@ -73,7 +73,7 @@ def test_a_run_of_other_epochs_is_not_resumed(words: list[str], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ([], for_corpus(211, 5.0)),
+        ([], for_corpus(211, 5.0, 30)),
         (
             ["model.dropout=0.45", "trainer.max_steps=5"],
             {"model": {"dropout": 0.45}, "trainer": {"max_steps": 5, "epochs": None}},

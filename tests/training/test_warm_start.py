@@ -1,5 +1,6 @@
 """A run starts from another model (`init`): with its weights and tokenizer, and without it once it has a checkpoint."""
 
+import json
 import re
 import shutil
 import signal
@@ -44,11 +45,14 @@ def test_a_run_starts_with_weights_settings_and_tokenizer_of_its_ancestor(
     new, old = load(str(tmp_path / "new")), load(str(ancestor))
     assert all(torch.equal(a, b) for a, b in zip(new.model.state_dict().values(), old.model.state_dict().values(), strict=True))
     assert new.vocabulary.src.model == old.vocabulary.src.model
+    assert (
+        json.loads((tmp_path / "new" / "training.json").read_text())["seconds"] < 100
+    )  # not the time since the machine started
     kept = {"dropout": new.settings.model.dropout}
     assert new.settings.model == old.settings.model.model_copy(update=kept)
     assert new.settings.data.tokenizer == old.settings.data.tokenizer
     assert new.provenance["init"].startswith(f"{ancestor}: BiRNN fr -> en, ")
-    assert float(re.findall(r"([\d.]+)% of the source pieces of train are bytes", ended.out)[0]) > 10
+    assert float(re.findall(r"([\d.]+)% of the source pieces in train are bytes", ended.out)[0]) > 10
     first = (tmp_path / "new" / "metrics.csv").read_text().splitlines()
     assert dict(zip(*(line.split(",") for line in first[:2]), strict=True))["step"] == "0" and "valid/bleu" in first[0]
 
@@ -56,7 +60,7 @@ def test_a_run_starts_with_weights_settings_and_tokenizer_of_its_ancestor(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ("model=transformer", "model=transformer: the model and the tokenizer of init=.+ have birnn; leave model out"),
+        ("model=transformer", "model=transformer: the model of init=.+ is a birnn; add model=birnn"),
         ("model.d_hidden=31", "model.d_hidden=31: .+ have 32; leave model.d_hidden out"),
         ("data.tokenizer.vocab_size=7", "data.tokenizer.vocab_size=7: .+ have 340; .+"),
         ("ablation=one_direction", "model.bidirectional=false: .+ have true; .+"),

@@ -14,10 +14,11 @@ from entente.ablation import variants as ablations
 from entente.ablation.report import report
 from entente.ablation.runs import BASELINE, Run
 from entente.ablation.suite import Job, Plan
-from entente.cli import Composition, compose, key_of
+from entente.cli import LENGTHS, Composition, compose, key_of
 from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
 from entente.console import log, start_log
 from entente.errors import InputError, Interrupted, Stopped
+from entente.recipe import RECIPES
 from entente.settings import RunSettings
 from entente.validation import validate
 
@@ -45,10 +46,18 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     typed = [text for text in composition.overrides if key_of(text).partition(".")[0] not in AblateSettings.model_fields]
     reserved = [text for text in typed if key_of(text) in ("ablation", "variant", "seed", "resume")]
     problems = [f"{text}: a suite sets it for each run; leave it out, and set suite and seeds" for text in reserved]
+    if choices["recipe"] in RECIPES:
+        problems.append(
+            f"recipe={choices['recipe']}: its settings follow from the text, and a suite needs them before; set recipe=none"
+        )
+    if composition.values.get("init"):
+        problems.append(f"init={composition.values['init']}: a suite trains its variants from the start; leave init out")
     if problems := problems or [*ablations.unusable(suite.variants, folder)]:
         raise InputError(*problems)
     is_debug = choices["trainer"] == "debug"  # its settings win over those of a suite
     shared = [text for text in suite.overrides if not (is_debug and text.startswith("trainer."))]
+    if any(key_of(text) in LENGTHS for text in typed):
+        shared = [text for text in shared if key_of(text) not in LENGTHS]
     shared += [text for text in typed if key_of(text) not in ("experiment", "trainer.threads")]
     name = settings.name or f"{title}{trainer['suffix']}"
     root = Path(composition.values["output_dir"]).expanduser() / name
@@ -64,8 +73,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
             problems += error.problems
             continue
         if not run_settings.trainer.max_steps:
-            advice = "trainer.max_steps=NUMBER (and recipe=none, unless all of its settings are given)"
-            raise InputError(f"trainer.max_steps=null: the runs of a suite take equally many steps; give {advice}")
+            raise InputError("all runs of a suite take the same number of steps; give trainer.max_steps=NUMBER")
         config = run_settings.with_steps(run_settings.trainer.steps).stored()
         for seed in seeds:
             run_name = f"{name}/{variant}-seed{seed}"

@@ -7,6 +7,7 @@ Face's transformers. The folder has a README and a script that translates. Some 
 """
 
 import csv
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import torch
 from entente import checkpoint
 from entente.commands.settings import ExportSettings
 from entente.console import Task, log
-from entente.data.files import read_lines
+from entente.data.files import INVISIBLE, SPACES, read_lines
 from entente.data.tokenizer import MAX_PIECES
 from entente.decoding.search import length_limits
 from entente.decoding.translate import translate
@@ -50,6 +51,8 @@ def main(settings: ExportSettings) -> None:
             (folder / f"{side}.spm").write_bytes(getattr(run.vocabulary, side).model)
         names = {"src": run.languages[0], "tgt": run.languages[1], "model": run.summary(), "name": output.name}
         names |= {"factor": str(search.length_factor), "offset": str(search.length_offset)}
+        patterns = {"spaces": SPACES, "invisible": INVISIBLE}
+        names |= {name: pattern.pattern.encode("unicode_escape").decode() for name, pattern in patterns.items()}
         names |= {"plain": str(run.vocabulary.src.plain)}
         write_text(folder / "translate.py", Template((FILES / f"{settings.format}.py.txt").read_text()).substitute(names))
         write_text(folder / "README.md", Template((FILES / f"{settings.format}.md.txt").read_text()).substitute(names))
@@ -57,14 +60,16 @@ def main(settings: ExportSettings) -> None:
         folder.rename(output)
     size = sum(path.stat().st_size for path in output.iterdir()) / 1e6
     log.info("%s: %.1f MB; see its README.md", output, size)
-    log.info("%d of %d sentences have the same translation as by Entente, with greedy search", equal, len(sentences))
+    log.info("%d of %d sentences are translated exactly as Entente translates them (greedy search)", equal, len(sentences))
 
 
 def sentences_to_compare(settings: ExportSettings) -> list[str]:
     """Returns the first lines of `input`, or the first validation sentences of the run."""
     if settings.input:
-        return [*islice(read_lines(Path(settings.input)), COMPARED)]
-    path = checkpoint.find(settings.checkpoint).parents[1] / "translations" / "valid.tsv"
+        if not (lines := [*islice(read_lines(Path(settings.input)), COMPARED)]):
+            raise InputError(f"input={settings.input}: has no line to compare; give a text of the source language")
+        return lines
+    path = Path(os.path.relpath(checkpoint.find(settings.checkpoint).resolve().parents[1])) / "translations" / "valid.tsv"
     if not path.is_file():
         raise InputError(f"{path}: no such file, with sentences to compare; give a text of the source language as input=FILE")
     with path.open(encoding="utf-8", newline="") as file:
@@ -82,5 +87,7 @@ def theirs(folder: Path, sentences: list[str]) -> list[str]:
     text = "".join(f"{sentence}\n" for sentence in sentences)
     done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     if done.returncode:
-        raise InputError(f"{folder / 'translate.py'} failed: {done.stderr.decode(errors='replace').strip().splitlines()[-1]}")
+        lines = done.stderr.decode(errors="replace").split("\n")
+        problem = next((line for line in reversed(lines) if line.strip()), f"exit code {done.returncode}")
+        raise InputError(f"{folder.name}/translate.py: cannot translate ({problem})")
     return done.stdout.decode().removesuffix("\n").split("\n")

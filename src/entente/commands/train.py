@@ -68,8 +68,11 @@ def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[Ru
     """Reads the corpus, and composes the configuration again, with the settings that follow from its size."""
     text = read_corpus(settings.data, Path(settings.output_dir) / "cache").train
     sample = text.select(range(min(len(text), SAMPLE)))
-    words = max(sum(map(count_words, chain.from_iterable(texts(sample, side)))) for side in ("src", "tgt"))
-    recipe = for_corpus(len(text), words / len(sample))
+    sides = [[*chain.from_iterable(texts(sample, side))] for side in ("src", "tgt")]
+    words = max(sum(map(count_words, lines)) for lines in sides) / len(sample)
+    recipe = for_corpus(len(text), words, len({character for lines in sides for line in lines for character in line}))
+    if settings.overfit:  # an epoch is one batch
+        recipe["trainer"] = {}
     composition = compose("train", composition.overrides, composition.config_dir, recipe)
     settings = validate(RunSettings, composition.values)
     log.info("%s (recipe=%s)", summary(len(text), settings), composition.choices["recipe"])

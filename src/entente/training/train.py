@@ -93,7 +93,7 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
     if not steps and settings.trainer.epochs:
         steps = steps_of_epochs(settings, data)
     elif not steps:
-        steps = steps_of_minutes(untrained(SKIPPED + MEASURED), data, began)
+        steps = steps_of_minutes(settings, untrained(SKIPPED + MEASURED), data, began)
     translator = untrained(steps)
     warn_of_schedule(translator.settings.optim, steps)
     log.info("%s parameters, %d pieces", f"{parameter_count(translator.model):,}", len(vocabulary.tgt))
@@ -118,7 +118,7 @@ def warn_of_schedule(optim: OptimSettings, steps: int) -> None:
         text = f"optim.decay_from={optim.decay_from} is not before the end of the run, so the learning rate does not decay"
     else:
         return
-    log.warning("%s; lower it, or raise trainer.max_steps=%d", text, steps)
+    log.warning("%s; lower it, or train longer than %d steps", text, steps)
 
 
 def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationData) -> dict[str, Evaluation]:
@@ -169,7 +169,7 @@ def write_results(
         with Task(f"scoring the translations of {split}"):
             metrics[split] = evaluation.metrics(translator.settings.evaluation.metrics)
     table: Any = translator.trainer.loggers[1]
-    judgement = verdict(table.rows.values(), translator.settings)
+    judgement = None if translator.settings.overfit else verdict(table.rows.values(), translator.settings)
     report = {
         "steps": steps,
         "seconds": round(translator.elapsed, 1),

@@ -50,7 +50,8 @@ class Translator(L.LightningModule):
         self.losses: list[float] = []  # means of the smoothed loss, from one logged step to the next, since the last line
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.seconds, self.elapsed = time.perf_counter() - self._began, time.perf_counter() - self._started
+        if not self.trainer.sanity_checking:  # before the first step
+            self.seconds, self.elapsed = time.perf_counter() - self._began, time.perf_counter() - self._started
         names = ("tokens", "seconds", "elapsed", "bleu", "best_bleu", "best", "improvements")
         checkpoint |= {ENTRY: self.checkpoint_entry, STORED: {name: getattr(self, name) for name in names}}
 

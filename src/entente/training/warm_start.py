@@ -25,13 +25,15 @@ def with_ancestor(settings: RunSettings, fixed: Iterable[str]) -> RunSettings:
     kept = {key.partition(".")[2]: before[key] for key in FREE if key in before and key in dict(flat(ancestor))}
     values["model"] = {**ancestor["model"], **kept}
     values["data"]["tokenizer"] = ancestor["data"]["tokenizer"]
-    after = {**dict(flat(values)), "model": values["model"]["name"]}
-    before["model"] = settings.model.name
+    after = dict(flat(values))
+    if settings.model.name != ancestor["model"]["name"]:
+        name = ancestor["model"]["name"]
+        raise InputError(f"model={settings.model.name}: the model of init={settings.init} is a {name}; add model={name}")
     problems = [
         f"{key}={to_text(before[key])}: the model and the tokenizer of init={settings.init} have {to_text(after.get(key))}; "
         f"leave {key} out"
         for key in fixed
-        if key == "model" or key.startswith(("model.", "data.tokenizer."))
+        if key.startswith(("model.", "data.tokenizer."))
         if before.get(key) != after.get(key)
     ]
     if problems:
@@ -53,4 +55,7 @@ def log_bytes(rows: Rows) -> None:
     """Logs how many of a text's pieces are bytes of characters that the ancestor's tokenizer does not know."""
     text = rows.values[rows.values >= len(SPECIAL)]
     count = np.count_nonzero(text < len(SPECIAL) + BYTES)
-    log.info("%.2f%% of the source pieces of train are bytes, of characters that this tokenizer lacks", 100 * count / len(text))
+    log.info(
+        "%.2f%% of the source pieces in train are bytes, which spell characters that init's tokenizer lacks",
+        100 * count / len(text),
+    )
