@@ -50,6 +50,7 @@ def test_shares_of_a_run_become_steps() -> None:
     assert values == (19, 38, 8, 1, 77)
 
 
+@pytest.mark.slow
 def test_minutes_become_steps_once_and_change_no_bit(words: list[str], tmp_path: Path) -> None:
     """A run of some minutes that is stopped and resumed equals a run of as many steps."""
     words = ["train", *words, "optim.warmup=0.1", "trainer.validate_every=0.5", "checkpoint.every=7", "views.attention=false"]
