@@ -153,6 +153,7 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
             return code
         return 0
 
+    _register()
     line = _for_hydra(overrides, config_dir, sweeps=True)
     with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         runner: Any = GlobalHydra.instance().hydra
@@ -168,8 +169,8 @@ def compose(
     import hydra
     from hydra.core.global_hydra import GlobalHydra
 
-    line, instance = _for_hydra(overrides, config_dir), GlobalHydra.instance()
     _register(recipe)
+    line, instance = _for_hydra(overrides, config_dir), GlobalHydra.instance()
     sweeping, instance.hydra = instance.hydra, None  # not None in a sweep, whose runs compose their baselines
     try:
         with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
@@ -243,7 +244,6 @@ def _for_hydra(overrides: Sequence[str], config_dir: str | None, sweeps: bool = 
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    _register()
     parser, groups = OverridesParser.create(), options(config_dir)
     line = [f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]"] if config_dir else []
     schemas = {} if sweeps else _schemas(overrides)

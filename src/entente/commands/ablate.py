@@ -73,7 +73,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
             problems += error.problems
             continue
         if not run_settings.trainer.max_steps:
-            raise InputError("all runs of a suite take the same number of steps; give trainer.max_steps=NUMBER")
+            raise InputError(*problems, "all runs of a suite take the same number of steps; give trainer.max_steps=NUMBER")
         config = run_settings.with_steps(run_settings.trainer.steps).stored()
         for seed in seeds:
             run_name = f"{name}/{variant}-seed{seed}"

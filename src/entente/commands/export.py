@@ -54,8 +54,13 @@ def main(settings: ExportSettings) -> None:
         patterns = {"spaces": SPACES, "invisible": INVISIBLE}
         names |= {name: pattern.pattern.encode("unicode_escape").decode() for name, pattern in patterns.items()}
         names |= {"plain": str(run.vocabulary.src.plain)}
-        write_text(folder / "translate.py", Template((FILES / f"{settings.format}.py.txt").read_text()).substitute(names))
-        write_text(folder / "README.md", Template((FILES / f"{settings.format}.md.txt").read_text()).substitute(names))
+        write_text(
+            folder / "translate.py",
+            Template((FILES / f"{settings.format}.py.txt").read_text(encoding="utf-8")).substitute(names),
+        )
+        write_text(
+            folder / "README.md", Template((FILES / f"{settings.format}.md.txt").read_text(encoding="utf-8")).substitute(names)
+        )
         equal = sum(a == b for a, b in zip(ours(run, sentences, search), theirs(folder, sentences), strict=True))
         folder.rename(output)
     size = sum(path.stat().st_size for path in output.iterdir()) / 1e6

@@ -28,24 +28,15 @@ def translate(
 ) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation."""
     device = next(model.parameters()).device
-    places, ids = encode_nonempty(sentences, vocabulary)
+    cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
+    places, ids = [*cleaned], vocabulary.encode_src([*cleaned.values()])
     batches = EvaluationBatches(Rows(ids), Rows([[BOS]] * len(ids)), max_tokens)  # the targets are not used
 
     def decode(batch: Batch) -> list[tuple[int, list[Hypothesis]]]:
         n_best = search(model, batch.src.to(device), settings, BOS, EOS)
         return [(places[row], hypotheses) for row, hypotheses in zip(batch.index.tolist(), n_best, strict=True)]
 
-    return collect_hypotheses(sentences, dict(chain.from_iterable(parallel_map(batches, decode, model))))
-
-
-def encode_nonempty(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:
-    """Returns the indices and token ids of the sentences that are not empty after cleaning."""
-    cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
-    return [*cleaned], vocabulary.encode_src([*cleaned.values()])
-
-
-def collect_hypotheses(sentences: list[str], hypotheses: dict[int, list[Hypothesis]]) -> list[list[Hypothesis]]:
-    """Returns the hypotheses of each sentence, in order; a sentence that was not decoded has one empty hypothesis."""
+    hypotheses = dict(chain.from_iterable(parallel_map(batches, decode, model)))
     return [hypotheses.get(i, [Hypothesis([], 0.0, True)]) for i in range(len(sentences))]
 
 

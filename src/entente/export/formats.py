@@ -23,7 +23,7 @@ def import_package(format: str) -> Any:
 def refuse(format: str, settings: ModelSettings, any_value: Collection[str], supported: Mapping[str, Sequence[Any]]) -> None:
     """Raises InputError that names the settings of a model that a format cannot hold. any_value: the settings whose value does
     not matter. supported: the values of the others; a setting in neither is not supported."""
-    if wrong := [name for name, value in settings if name not in any_value and value not in supported.get(name, ())]:
-        names = ["name"] if "name" in wrong else wrong  # all other settings of another model differ too
+    if unsupported := [name for name, value in settings if name not in any_value and value not in supported.get(name, ())]:
+        names = ["name"] if "name" in unsupported else unsupported  # all other settings of another model differ too
         values = ", ".join(f"model.{name}={to_text(getattr(settings, name))}" for name in names)
         raise InputError(f"format={format}: {values}: this format cannot hold such a model; see 'Export' in the README")

@@ -22,8 +22,8 @@ def verdict(rows: Iterable[Mapping[str, Any]], settings: RunSettings) -> tuple[s
         return None
     last, now = nll[-1]
     lowest, best = min((value, step) for step, value in nll)
-    before, after = mean(train, best - (last - best), best), mean(train, best, last)
-    if now > lowest + RISE and not after >= before:  # NaN, where nothing was measured, does not speak against it
+    earlier_loss, later_loss = mean(train, best - (last - best), best), mean(train, best, last)
+    if now > lowest + RISE and not later_loss >= earlier_loss:  # NaN, where nothing was measured, does not speak against it
         rise = f"since then, the validation NLL rose from {lowest:.2f} to {now:.2f}"
         advice = (
             f"try model.dropout above {settings.model.dropout:g}, less training ({length(settings)}), or more text (data.extra)"

@@ -21,20 +21,20 @@ def with_ancestor(settings: RunSettings, fixed: Iterable[str]) -> RunSettings:
     Raises InputError for those that contradict the ancestor's."""
     ancestor = checkpoint.load(str(settings.init)).settings.stored()
     values = settings.stored()
-    before = dict(flat(values))
-    kept = {key.partition(".")[2]: before[key] for key in FREE if key in before and key in dict(flat(ancestor))}
-    values["model"] = {**ancestor["model"], **kept}
+    requested = dict(flat(values))
+    dropouts = {key.partition(".")[2]: requested[key] for key in FREE if key in requested and key in dict(flat(ancestor))}
+    values["model"] = {**ancestor["model"], **dropouts}
     values["data"]["tokenizer"] = ancestor["data"]["tokenizer"]
-    after = dict(flat(values))
+    adopted = dict(flat(values))
     if settings.model.name != ancestor["model"]["name"]:
         name = ancestor["model"]["name"]
         raise InputError(f"model={settings.model.name}: the model of init={settings.init} is a {name}; add model={name}")
     problems = [
-        f"{key}={to_text(before[key])}: the model and the tokenizer of init={settings.init} have {to_text(after.get(key))}; "
-        f"leave {key} out"
+        f"{key}={to_text(requested[key])}: the model and the tokenizer of init={settings.init} have "
+        f"{to_text(adopted.get(key))}; leave {key} out"
         for key in fixed
         if key.startswith(("model.", "data.tokenizer."))
-        if before.get(key) != after.get(key)
+        if requested.get(key) != adopted.get(key)
     ]
     if problems:
         raise InputError(*problems)
