@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 from filelock import FileLock
+from tensorboard.summary.writer import event_file_writer
+from torch.utils.tensorboard import SummaryWriter
 
 from entente.checkpoint import read
 from entente.errors import InputError, Interrupted
@@ -165,6 +167,18 @@ def test_a_run_stopped_by_signals_or_killed_ends_with_the_same_bits(
     assert saved(tmp_path / "killed")[-1] == 12
     at_batch(0, die)
     assert differences(uninterrupted, run(model, "killed", *changes, resume="auto")) == []
+
+
+def test_event_files_of_one_second_are_read_in_the_order_in_which_they_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(9))  # files 9 and 10 of a process
+    for first, last in ((1, 3), (3, 5)):  # as when a run resumes after step 2
+        views_of_training.wait_for_later_name(tmp_path)
+        with SummaryWriter(str(tmp_path), purge_step=first) as writer:
+            for step in range(first, last + 1):
+                writer.add_scalar("loss", step, step)
+    assert points(tmp_path)["loss"] == [(step, step) for step in range(1, 6)]
 
 
 def test_tensorboard_shows_every_point_once(

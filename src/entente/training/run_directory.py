@@ -184,6 +184,7 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
                 file.setFormatter(LineFormatter("%(asctime)s %(message)s"))
                 stack.callback(log.removeHandler, file)
                 log.addHandler(file)
+                views.wait_for_later_name(run.path)
                 board = views.Board(run.path, name="", version="", default_hp_metric=False, purge_step=step + 1)
                 trainer.loggers = [board, Table(run.path / "metrics.csv", step)]
                 views.log_settings(trainer, settings.stored())

@@ -6,6 +6,7 @@ filter finds them.
 """
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -77,12 +78,20 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
         board.experiment.file_writer.add_summary(summary)
 
 
+def wait_for_later_name(directory: Path) -> None:
+    """Waits at most a second, until a new event file in `directory` is sorted behind the others, as TensorBoard reads them. In
+    its name stand the second, the process and a number that starts at 0 in each process, so that 10 is sorted before 9."""
+    latest = max((int(path.name.split(".")[3]) for path in directory.glob("events.out.tfevents.*")), default=0)
+    time.sleep(max(0.0, latest + 1 - time.time()))
+
+
 def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
     """Writes the final scores to TensorBoard, in an event file of their own, so that a repeated evaluation replaces them."""
     board: Any = trainer.logger
     board.finalize("success")
     for path in Path(board.log_dir).glob(f"events.*{FINAL}"):
         path.unlink()
+    wait_for_later_name(Path(board.log_dir))
     head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
     with SummaryWriter(board.log_dir, filename_suffix=FINAL) as writer:
         writer.add_text("scores/when finished", escape.table(head, rows, left=1), trainer.global_step)
