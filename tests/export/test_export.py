@@ -179,7 +179,7 @@ def test_the_folder_translates_by_itself(format: str, trained: Path, tmp_path: P
     assert sorted(path.suffix for path in (tmp_path / "new").iterdir() if path.suffix in (".md", ".py", ".spm")) == [
         *(".md", ".py", ".spm", ".spm")
     ]
-    assert command("translate checkpoint=run input=in.txt output=out.txt search.beam=1", trained).code == 0
+    assert command("translate checkpoint=run input=in.txt output=out.txt", trained).code == 0
     code = "import sys, runpy; sys.modules['entente'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     program = [sys.executable, "-I", "-c", code, tmp_path / "new" / "translate.py"]
     done = subprocess.run(program, input=(trained / "in.txt").read_bytes(), capture_output=True)

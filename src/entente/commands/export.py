@@ -22,7 +22,7 @@ from entente.commands.settings import ExportSettings
 from entente.console import Task, log
 from entente.data.files import INVISIBLE, SPACES, read_lines
 from entente.data.tokenizer import MAX_PIECES
-from entente.decoding.search import length_limits
+from entente.decoding.search import length_limits, search_name, translation_search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.export import ctranslate2, huggingface
@@ -38,7 +38,7 @@ COMPARED = 20  # sentences
 def main(settings: ExportSettings) -> None:
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
-    output, search = Path(settings.output), run.settings.search.model_copy(update={"beam": 1, "n_best": 1})
+    output, search = Path(settings.output), translation_search(run.settings.search).model_copy(update={"n_best": 1})
     if output.exists():
         raise InputError(f"output={output}: exists already; remove it, or give another folder")
     sentences = sentences_to_compare(settings)
@@ -51,6 +51,7 @@ def main(settings: ExportSettings) -> None:
             (folder / f"{side}.spm").write_bytes(getattr(run.vocabulary, side).model)
         names = {"src": run.languages[0], "tgt": run.languages[1], "model": run.summary(), "name": output.name}
         names |= {"factor": str(search.length_factor), "offset": str(search.length_offset)}
+        names |= {"beam": str(search.beam), "penalty": str(search.length_penalty)}
         patterns = {"spaces": SPACES, "invisible": INVISIBLE}
         names |= {name: pattern.pattern.encode("unicode_escape").decode() for name, pattern in patterns.items()}
         names |= {"plain": str(run.vocabulary.src.plain)}
@@ -65,7 +66,9 @@ def main(settings: ExportSettings) -> None:
         folder.rename(output)
     size = sum(path.stat().st_size for path in output.iterdir()) / 1e6
     log.info("%s: %.1f MB; see its README.md", output, size)
-    log.info("%d of %d sentences are translated exactly as Entente translates them (greedy search)", equal, len(sentences))
+    log.info(
+        "%d of %d sentences are translated exactly as Entente translates them (%s)", equal, len(sentences), search_name(search)
+    )
 
 
 def sentences_to_compare(settings: ExportSettings) -> list[str]:

@@ -1,6 +1,7 @@
 """Turns the length of a run, in epochs or minutes, into a number of steps."""
 
 import time
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning as L
@@ -8,16 +9,15 @@ import torch
 
 from entente import distributed
 from entente.console import Task, clock, log
-from entente.data.batches import Batch, to_device
 from entente.data.module import TranslationData
-from entente.decoding.translate import parallel_map
+from entente.data.tokenizer import EOS
 from entente.errors import InputError
 from entente.settings import RunSettings
-from entente.training.trainer import build_trainer, on_accelerator
+from entente.training.trainer import build_trainer
 from entente.training.translator import Translator
+from entente.training.views import Board, TensorBoardViews
 
 SKIPPED, MEASURED = 20, 40  # steps before the measurement, which are slower, and in it
-DECODED = 8  # validation batches, spread over all lengths, on which the time of an evaluation is measured
 
 
 def steps_of_epochs(settings: RunSettings, data: TranslationData) -> int:
@@ -42,17 +42,28 @@ class StepClock(L.Callback):
 
 def steps_of_minutes(settings: RunSettings, translator: Translator, data: TranslationData, began: float) -> int:
     """Returns the number of steps that `trainer.minutes` allow, with validations and the final evaluation, and logs it. Trains
-    `translator` a few steps, and then measures its evaluation. began: when the minutes began, as by `time.perf_counter`. Raises
-    InputError if the minutes are too few."""
-    step_clock, minutes, validate_every = StepClock(), settings.trainer.minutes or 0.0, settings.trainer.validate_every
-    with Task("measuring the time of a step, for trainer.minutes"):
+    `translator` a few steps and then validates it, in a directory that is deleted. began: when the minutes began, as by
+    `time.perf_counter`. Raises InputError if the minutes are too few."""
+    minutes, validate_every, split = settings.trainer.minutes or 0.0, settings.trainer.validate_every, data.ids("valid")
+    step_clock, task = StepClock(), Task("measuring the time of a step and of a validation, for trainer.minutes")
+    with task, TemporaryDirectory() as scratch:
         trainer = build_trainer(translator, data)
-        trainer.callbacks, trainer.limit_val_batches = [step_clock], 0  # type: ignore[attr-defined]
+        trainer.callbacks = [step_clock, TensorBoardViews(settings.views, settings.data.src)]  # type: ignore[attr-defined]
+        trainer.loggers, trainer.limit_val_batches = [Board(scratch, name="", version="")], 0
         trainer.fit(translator, datamodule=data)
-        device, step = trainer.strategy.root_device, step_clock.seconds / MEASURED
-        with on_accelerator(translator.model, device.type, settings.trainer.precision, device.index):
-            valid, *tests = (seconds_of_evaluation(translator, data, split) for split in ("valid", *data.corpus.tests))
-    around = time.perf_counter() - began + sum(tests) + valid * (1 + (settings.checkpoint.average > 1))
+        # The translations are to be as long as those of a trained model: as long as the references.
+        ratio = float((split[1].lengths - 1).sum() / split[0].lengths.sum())
+        search = settings.search.model_copy(update={"length_factor": ratio, "length_offset": 1})
+        translator.settings = settings.model_copy(update={"search": search})
+        with torch.no_grad():
+            translator.model.output.weight[EOS] = 0  # lower than the best logit, so that none ends before its limit
+        trainer.limit_val_batches, trainer.should_stop = 1, True  # draws all views, as after the last step
+        valid = -time.perf_counter()
+        trainer.validate(translator, datamodule=data, verbose=False)
+        valid += time.perf_counter()
+    lines = sum(len(data.evaluation(name).sources) for name in data.corpus.tests) / len(split[0].lengths)
+    around = time.perf_counter() - began + valid * (lines + 1 + (settings.checkpoint.average > 1))
+    step = step_clock.seconds / MEASURED
     if isinstance(validate_every, int):
         step += valid / validate_every
     else:
@@ -64,25 +75,3 @@ def steps_of_minutes(settings: RunSettings, translator: Translator, data: Transl
     text = f"{step:.3f} s per step with validations, {clock(around)} for preparation and evaluation"
     log.info("trainer.minutes=%g: %s, so the run takes %s steps", minutes, text, f"{steps:,}")
     return steps
-
-
-def seconds_of_evaluation(translator: Translator, data: TranslationData, split: str) -> float:
-    """Returns the time to evaluate a split with a trained model, whose translations are about as long as the references: that
-    of decoding the references of some batches, piece by piece."""
-    model, device, beam = translator.model, next(translator.model.parameters()).device, translator.settings.search.beam
-    batches = data.evaluation(split)
-    some = range(0, len(batches), max(1, len(batches) // DECODED))
-
-    @torch.inference_mode()
-    def decode(batch: Batch) -> int:
-        batch = to_device(batch, device)
-        state = model.encode(batch.src.repeat_interleave(beam, 0))
-        for piece in batch.tgt.repeat_interleave(beam, 0).split(1, dim=1):
-            hidden, state = model.decode(piece, state)
-            model.output(hidden).topk(beam)
-        return len(batch.tgt)
-
-    began = time.perf_counter()
-    sentences = parallel_map((batch for i in some for batch in batches.batches[i : i + 1]), decode, model)
-    share = len(batches) / len(batches.batches) / distributed.world_size()  # of the sentences that this process evaluates
-    return (time.perf_counter() - began) * share * len(batches.sources) / sum(sentences)
