@@ -29,7 +29,7 @@ from entente.data.words import count_words
 from entente.errors import InputError, reason
 from entente.files import write_text
 from entente.settings import DataSettings, FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
-from entente.validation import flat
+from entente.validation import flat, to_text
 
 VERSION = 4  # of the stored corpora; raise it whenever the same settings and files would give other pairs
 SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text
@@ -292,7 +292,7 @@ def _held_out_rows(pairs: Pairs, settings: Any, with_test: bool) -> dict[str, np
     log.info("%d pairs, split at random: %s", n, ", ".join(f"{part} {mask.sum()}" for part, mask in masks.items()))
     if empty := [part for part, mask in masks.items() if not mask.any()]:
         problem = f"of {n} pair{'s' * (n != 1)}, none is left for {empty[0]}; pairs that share a sentence stay together"
-        raise InputError(f"data.split.valid={split.valid} data.split.test={split.test}: {problem}")
+        raise InputError(f"data.split.valid={to_text(split.valid)} data.split.test={to_text(split.test)}: {problem}")
     return masks
 
 
