@@ -45,9 +45,8 @@ def test_a_run_starts_with_weights_settings_and_tokenizer_of_its_ancestor(
     new, old = load(str(tmp_path / "new")), load(str(ancestor))
     assert all(torch.equal(a, b) for a, b in zip(new.model.state_dict().values(), old.model.state_dict().values(), strict=True))
     assert new.vocabulary.src.model == old.vocabulary.src.model
-    assert (
-        json.loads((tmp_path / "new" / "training.json").read_text())["seconds"] < 100
-    )  # not the time since the machine started
+    report = json.loads((tmp_path / "new" / "training.json").read_text())
+    assert report["seconds"] < 100  # not the time since the machine started
     kept = {"dropout": new.settings.model.dropout}
     assert new.settings.model == old.settings.model.model_copy(update=kept)
     assert new.settings.data.tokenizer == old.settings.data.tokenizer

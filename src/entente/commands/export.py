@@ -51,17 +51,12 @@ def main(settings: ExportSettings) -> None:
             (folder / f"{side}.spm").write_bytes(getattr(run.vocabulary, side).model)
         names = {"src": run.languages[0], "tgt": run.languages[1], "model": run.summary(), "name": output.name}
         names |= {"factor": str(search.length_factor), "offset": str(search.length_offset)}
-        names |= {"beam": str(search.beam), "penalty": str(search.length_penalty)}
+        names |= {"beam": str(search.beam), "penalty": str(search.length_penalty), "plain": str(run.vocabulary.src.plain)}
         patterns = {"spaces": SPACES, "invisible": INVISIBLE}
         names |= {name: pattern.pattern.encode("unicode_escape").decode() for name, pattern in patterns.items()}
-        names |= {"plain": str(run.vocabulary.src.plain)}
-        write_text(
-            folder / "translate.py",
-            Template((FILES / f"{settings.format}.py.txt").read_text(encoding="utf-8")).substitute(names),
-        )
-        write_text(
-            folder / "README.md", Template((FILES / f"{settings.format}.md.txt").read_text(encoding="utf-8")).substitute(names)
-        )
+        for file in (Path("translate.py"), Path("README.md")):
+            template = Template((FILES / f"{settings.format}{file.suffix}.txt").read_text(encoding="utf-8"))
+            write_text(folder / file, template.substitute(names))
         equal = sum(a == b for a, b in zip(ours(run, sentences, search), theirs(folder, sentences), strict=True))
         folder.rename(output)
     size = sum(path.stat().st_size for path in output.iterdir()) / 1e6

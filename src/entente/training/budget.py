@@ -44,7 +44,7 @@ def steps_of_minutes(settings: RunSettings, translator: Translator, data: Transl
     """Returns the number of steps that `trainer.minutes` allow, with validations and the final evaluation, and logs it. Trains
     `translator` a few steps and then validates it, in a directory that is deleted. began: when the minutes began, as by
     `time.perf_counter`. Raises InputError if the minutes are too few."""
-    minutes, validate_every, split = settings.trainer.minutes or 0.0, settings.trainer.validate_every, data.ids("valid")
+    minutes, validate_every, (src, tgt) = settings.trainer.minutes or 0.0, settings.trainer.validate_every, data.ids("valid")
     step_clock, task = StepClock(), Task("measuring the time of a step and of a validation, for trainer.minutes")
     with task, TemporaryDirectory() as scratch:
         trainer = build_trainer(translator, data)
@@ -52,7 +52,7 @@ def steps_of_minutes(settings: RunSettings, translator: Translator, data: Transl
         trainer.loggers, trainer.limit_val_batches = [Board(scratch, name="", version="")], 0
         trainer.fit(translator, datamodule=data)
         # The translations are to be as long as those of a trained model: as long as the references.
-        ratio = float((split[1].lengths - 1).sum() / split[0].lengths.sum())
+        ratio = float((tgt.lengths - 1).sum() / src.lengths.sum())
         search = settings.search.model_copy(update={"length_factor": ratio, "length_offset": 1})
         translator.settings = settings.model_copy(update={"search": search})
         with torch.no_grad():
@@ -61,8 +61,8 @@ def steps_of_minutes(settings: RunSettings, translator: Translator, data: Transl
         valid = -time.perf_counter()
         trainer.validate(translator, datamodule=data, verbose=False)
         valid += time.perf_counter()
-    lines = sum(len(data.evaluation(name).sources) for name in data.corpus.tests) / len(split[0].lengths)
-    around = time.perf_counter() - began + valid * (lines + 1 + (settings.checkpoint.average > 1))
+    tests = sum(len(data.evaluation(name).sources) for name in data.corpus.tests) / len(src.lengths)  # relative to valid
+    around = time.perf_counter() - began + valid * (tests + 1 + (settings.checkpoint.average > 1))
     step = step_clock.seconds / MEASURED
     if isinstance(validate_every, int):
         step += valid / validate_every

@@ -79,8 +79,8 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
 
 
 def wait_for_later_name(directory: Path) -> None:
-    """Waits at most a second, until a new event file in `directory` is sorted behind the others, as TensorBoard reads them. In
-    its name stand the second, the process and a number that starts at 0 in each process, so that 10 is sorted before 9."""
+    """Waits at most a second, until the name of a new event file in `directory` sorts after all others, since TensorBoard reads
+    the files in this order. A name has the second of creation, the process and a number, of which 10 sorts before 9."""
     latest = max((int(path.name.split(".")[3]) for path in directory.glob("events.out.tfevents.*")), default=0)
     time.sleep(max(0.0, latest + 1 - time.time()))
 
