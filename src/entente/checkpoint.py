@@ -108,7 +108,7 @@ def find(checkpoint: str) -> Path:
     path = Path(checkpoint).expanduser()
     path = path / "checkpoints" / "best.ckpt" if path.is_dir() else path
     if not path.is_file():
-        raise InputError(f"checkpoint={checkpoint}: no such file, and no folder that contains checkpoints/best.ckpt")
+        raise InputError(f"{checkpoint}: no such checkpoint, and no folder that contains checkpoints/best.ckpt")
     return path
 
 

@@ -249,7 +249,7 @@ sed=1: no such setting; did you mean seed\?""",
     ),
     # Checkpoints.
     Case("a missing checkpoint setting", "translate", "checkpoint is not set: give it as checkpoint=VALUE"),
-    Case("no such checkpoint", "TRANSLATE checkpoint=gone", "checkpoint=gone: no such file, .+"),
+    Case("no such checkpoint", "TRANSLATE checkpoint=gone", "gone: no such checkpoint, .+"),
     Case("a checkpoint that is text", "TRANSLATE checkpoint=in.txt", rf"in\.txt: {NO_CHECKPOINT}"),
     Case("a corpus that is not trusted", "evaluate checkpoint=run output=scores", f"checkpoint=run: {TRUST}: {FILES_NAMED}"),
     Case(

@@ -56,7 +56,9 @@ def completed(settings: RunSettings, composition: Composition) -> RunSettings:
         baseline = variants.baseline_of(composition)
     if settings.init:
         fixed = [*map(key_of, composition.overrides), *variants.changes(ablation, composition.config_dir)]
-        settings, baseline = with_ancestor(settings, dict.fromkeys(fixed)), baseline and with_ancestor(baseline, ())
+        model = composition.choices["model"]
+        settings = with_ancestor(settings, model, dict.fromkeys(fixed))
+        baseline = baseline and with_ancestor(baseline, model, ())
     if baseline:
         # Without a number of steps, it would be counted or measured.
         compared = [run if run.trainer.max_steps else run.with_steps(1000) for run in (baseline, settings)]

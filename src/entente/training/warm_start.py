@@ -16,9 +16,9 @@ from entente.validation import flat, to_text
 FREE = ("model.dropout", "model.attention_dropout")  # settings of the model that may differ from the ancestor's
 
 
-def with_ancestor(settings: RunSettings, fixed: Iterable[str]) -> RunSettings:
-    """Returns the settings with the ancestor's model and tokenizer. fixed: the keys that the user or an ablation has set.
-    Raises InputError for those that contradict the ancestor's."""
+def with_ancestor(settings: RunSettings, model: str, fixed: Iterable[str]) -> RunSettings:
+    """Returns the settings with the ancestor's model and tokenizer. model: the file in configs/model that was chosen. fixed: the
+    keys that the user or an ablation has set. Raises InputError for those that contradict the ancestor's."""
     ancestor = checkpoint.load(str(settings.init)).settings.stored()
     values = settings.stored()
     requested = dict(flat(values))
@@ -26,9 +26,8 @@ def with_ancestor(settings: RunSettings, fixed: Iterable[str]) -> RunSettings:
     values["model"] = {**ancestor["model"], **dropouts}
     values["data"]["tokenizer"] = ancestor["data"]["tokenizer"]
     adopted = dict(flat(values))
-    if settings.model.name != ancestor["model"]["name"]:
-        name = ancestor["model"]["name"]
-        raise InputError(f"model={settings.model.name}: the model of init={settings.init} is a {name}; add model={name}")
+    if model != (name := ancestor["model"]["name"]):
+        raise InputError(f"model={model}: the model of init={settings.init} is a {name}; give model={name}, whose settings init has")
     problems = [
         f"{key}={to_text(requested[key])}: the model and the tokenizer of init={settings.init} have "
         f"{to_text(adopted.get(key))}; leave {key} out"
