@@ -304,7 +304,13 @@ def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
 # Packed weights
 
 
+@pytest.fixture
+def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entente.fast.attach.PACKED_SIZE", 1)
+
+
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch was built without oneDNN")
+@pytest.mark.usefixtures("packs_all")
 @pytest.mark.parametrize("rows", [1, 2, 300])
 def test_packed_layers_equal_plain_ones(rows: int) -> None:
     model = nn.Sequential(nn.Linear(17, 31), nn.Tanh(), nn.Linear(31, 13, bias=False))
@@ -324,6 +330,7 @@ class Twice(nn.Linear):
         return 2 * super().forward(x)
 
 
+@pytest.mark.usefixtures("packs_all")
 def test_packed_layers_have_gradients_and_others_are_left_alone() -> None:
     model = nn.Sequential(nn.Linear(17, 31), nn.Linear(31, 13).double(), Twice(17, 31))
     with packed(model):
@@ -339,6 +346,12 @@ def test_packed_layers_have_gradients_and_others_are_left_alone() -> None:
     with pytest.raises(ZeroDivisionError), packed(model):
         raise ZeroDivisionError
     assert "forward" not in vars(model[0])
+
+
+def test_only_large_layers_are_packed() -> None:
+    model = nn.Sequential(nn.Linear(997, 1003), nn.Linear(1003, 1009))
+    with packed(model):
+        assert ["forward" in vars(layer) for layer in model] == [False, True]
 
 
 # Workers
@@ -386,6 +399,7 @@ def test_few_items_are_taken_in_advance_and_no_work_is_started_after_an_interrup
     assert 0 < len(started) < 9
 
 
+@pytest.mark.usefixtures("packs_all")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("place", ["item", "work"])
 def test_an_error_is_raised_and_threads_and_layers_are_restored(two_threads: None, threads: int, place: str) -> None:

@@ -178,25 +178,24 @@ class MultiHeadAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)
 
-    def project(self, source: Tensor) -> KV:
-        """Projects source (B, S, D) to keys and values (B, H, S, K), contiguous because several matrix products read them."""
-        return KV(self._split(self.key(source)).contiguous(), self._split(self.value(source)).contiguous())
+    def project(self, source: Tensor, start: int = 0) -> KV:
+        """Projects source (B, S, D) to keys and values (B, H, S, K), contiguous because several matrix products read them. If
+        the layer is rotary, rotates the keys to positions start .. start + S - 1."""
+        key, value = self._split(self.key(source)), self._split(self.value(source))
+        return KV((rotate(key, start) if self.rotary else key).contiguous(), value.contiguous())
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-        """Returns the output (B, T, D) for query (B, T, D), which attends to `kv`. The mask broadcasts to (B, H, T, S)."""
-        heads = self.attend(self._split(self.query(query)), kv, mask)  # (B, H, T, K)
+        """Returns the output (B, T, D) for query (B, T, D), which attends to `kv`. The mask broadcasts to (B, H, T, S). If the
+        layer is rotary, rotates the T queries to the last T of the S positions."""
+        q = self._split(self.query(query))  # (B, H, T, K)
+        if self.rotary:
+            q = rotate(q, start=kv.key.size(-2) - q.size(-2))
+        heads = self.attend(q, kv, mask)  # (B, H, T, K)
         return self.out(heads.transpose(1, 2).flatten(-2))
-
-    def turn(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns query and key, rotated if the layer is rotary. The T queries are at the last T of the S positions."""
-        if not self.rotary:
-            return query, key
-        return rotate(query, start=key.size(-2) - query.size(-2)), rotate(key, start=0)
 
     def attend(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
         """Returns softmax(scores) V (B, H, T, K) for query (B, H, T, K). With default arguments, this is equation 1."""
-        query, key = self.turn(query, kv.key)
-        scores = self.score(query, key, mask)  # (B, H, T, S)
+        scores = self.score(query, kv.key, mask)  # (B, H, T, S)
         weights = self.dropout(self.weights(scores, mask))  # (B, H, T, S)
         return weights @ kv.value
 

@@ -106,7 +106,7 @@ class DecoderBlock(Block):
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
         """Returns the output (B, T, D) for new tokens x (B, T, D), and `past` (B, H, P, K) extended by their KV."""
         h = self.before["self"](x)  # `sublayer` cannot be used, because the keys and values of h are returned too
-        extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
+        extended = past.extend(self.self_attention.project(h, start=past.key.size(-2)))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
         x = self.sublayer("cross", x, lambda h: self.look_up(h, memory, src_mask))
         return self.sublayer("ff", x, lambda h: self.ff(h)), extended
