@@ -17,7 +17,7 @@ FREE = ("model.dropout", "model.attention_dropout")  # settings of the model tha
 
 
 def with_ancestor(settings: RunSettings, model: str, fixed: Iterable[str]) -> RunSettings:
-    """Returns the settings with the ancestor's model and tokenizer. model: the file in configs/model that was chosen. fixed: the
+    """Returns the settings with the ancestor's model and tokenizer. model: the option of the config group `model`. fixed: the
     keys that the user or an ablation has set. Raises InputError for those that contradict the ancestor's."""
     ancestor = checkpoint.load(str(settings.init)).settings.stored()
     values = settings.stored()
@@ -27,7 +27,7 @@ def with_ancestor(settings: RunSettings, model: str, fixed: Iterable[str]) -> Ru
     values["data"]["tokenizer"] = ancestor["data"]["tokenizer"]
     adopted = dict(flat(values))
     if model != (name := ancestor["model"]["name"]):
-        raise InputError(f"model={model}: the model of init={settings.init} is a {name}; give model={name}, whose settings init has")
+        raise InputError(f"model={model}: the model of init={settings.init} is a {name}; give model={name}")
     problems = [
         f"{key}={to_text(requested[key])}: the model and the tokenizer of init={settings.init} have "
         f"{to_text(adopted.get(key))}; leave {key} out"
