@@ -4,22 +4,23 @@ They were chosen on validation (outputs/published/own_text.md). configs/recipe i
 settings, an experiment, an ablation and the user's settings, each of which may change them.
 """
 
+import math
 from typing import Any
 
 RECIPES = {f"{data}_{model}" for data in ("files", "multi30k", "opus_books") for model in ("transformer", "birnn")}
 USUAL = 9_000, 10.0, 100  # pairs, words per sentence and characters of the text that --help and --cfg assume
-DROPOUT = {50_000: 0.4, 200_000: 0.3, 1_000_000: 0.2}  # by the number of words up to which it is used; beyond: 0.1
+DROPOUT = {8: 0.1, 16: 0.2, 40: 0.3, math.inf: 0.4}  # by the number of epochs up to which it is used
 
 
-def for_corpus(pairs: int, words: float, characters: int) -> dict[str, Any]:
+def for_corpus(pairs: int, words: float, characters: int, epochs: float | None = None) -> dict[str, Any]:
     """Returns the settings for a training text. words: the mean number of words per sentence, on the longer side. characters:
-    how many different ones it has, each of which becomes a piece."""
+    how many different ones it has, each of which becomes a piece. epochs: those that the user wants, if any."""
     total = pairs * words
     vocabulary = max(4000 if pairs < 10_000 else 8000, 1000 * round(characters / 500))
-    epochs = min(80, 15 * (360_000 / total) ** 0.6)  # ten times the words: two and a half times the steps
+    epochs = epochs or min(80, 15 * (360_000 / total) ** 0.6)  # ten times the words: two and a half times the steps
     return {
-        "data": {"tokenizer": {"vocab_size": vocabulary}, "batch": {"max_tokens": 1024 if pairs < 10_000 else 2048}},
-        "model": {"dropout": next((dropout for limit, dropout in DROPOUT.items() if total < limit), 0.1)},
+        "data": {"tokenizer": {"vocab_size": vocabulary}, "batch": {"max_tokens": 1024 if total < 200_000 else 2048}},
+        "model": {"dropout": next(dropout for limit, dropout in DROPOUT.items() if epochs <= limit)},
         "trainer": {"max_steps": None, "epochs": float(f"{epochs:.2g}")},
     }
 

@@ -75,6 +75,7 @@ def test_a_run_of_other_epochs_is_not_resumed(words: list[str], tmp_path: Path) 
     ("changes", "expected"),
     [
         ([], for_corpus(211, 5.0, 30)),
+        (["trainer.epochs=3"], {"model": {"dropout": 0.1}, "trainer": {"max_steps": None, "epochs": 3}}),
         (
             ["model.dropout=0.45", "trainer.max_steps=5"],
             {"model": {"dropout": 0.45}, "trainer": {"max_steps": 5, "epochs": None}},

@@ -72,7 +72,9 @@ def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[Ru
     sample = text.select(range(min(len(text), SAMPLE)))
     sides = [[*chain.from_iterable(texts(sample, side))] for side in ("src", "tgt")]
     words = max(sum(map(count_words, lines)) for lines in sides) / len(sample)
-    recipe = for_corpus(len(text), words, len({character for lines in sides for line in lines for character in line}))
+    characters = len({character for lines in sides for line in lines for character in line})
+    wanted = settings.trainer.epochs if "trainer.epochs" in map(key_of, composition.overrides) else None
+    recipe = for_corpus(len(text), words, characters, wanted)
     if settings.overfit:  # an epoch is one batch
         recipe["trainer"] = {}
     composition = compose("train", composition.overrides, composition.config_dir, recipe)
