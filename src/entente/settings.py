@@ -45,7 +45,6 @@ Norm = Literal["pre", "post", "rms", "none"]
 Projection = Literal["query", "key", "value"]
 Scale = Literal["d_k", "none", "n_keys"]
 SoftmaxOver = Literal["keys", "queries", "batch"]
-Score = Literal["dot", "additive", "bilinear", "cosine"]
 Grouping = Literal["alone", "mixed"]
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200"]
 Metrics = Annotated[tuple[Literal["bleu", "chrf", "ter"], ...], LISTS]
@@ -88,8 +87,9 @@ class TransformerSettings(Section):
     sublayers: Sublayers = setting(("self", "cross", "ff"), "sublayers of each layer")
     mask_padding: bool = setting(True, "hide source padding from attention")
     mask_future: bool = setting(True, "hide later target tokens from each token")
-    score: Score = setting("dot", "how a query is compared with a key")
-    cross_score: Score | None = setting(None, "like score, for cross-attention; null: the same")
+    score: Literal["dot", "additive", "bilinear", "cosine", "cosine_self"] = setting(
+        "dot", "how a query is compared with a key; cosine_self: cosine, but dot in cross-attention"
+    )
     scale: Scale = setting("d_k", "divisor of scores; n_keys: the number of visible keys; none: 1")
     projections: Annotated[tuple[Projection, ...], LISTS] = setting(("query", "key", "value"), "learned projections")
     d_k: Width | None = setting(None, "width of a head; null: d_model / n_heads")

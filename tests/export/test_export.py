@@ -81,9 +81,8 @@ def assert_equal(run: TrainedRun, folder: Path, beam: int = 1, texts: list[str] 
 
 
 def test_ctranslate2_translates_as_we_do_on_either_vocabulary(tmp_path: Path) -> None:
-    mixed = {"score": "cosine", "cross_score": "dot"}
     alike = [loaded(), loaded(JOINT), loaded(JOINT, tied=False), loaded(d_k=7)]
-    alike += [loaded(**mixed), loaded(positions="rotary", **mixed)]
+    alike += [loaded(score="cosine_self"), loaded(score="cosine_self", positions="rotary")]
     for i, run in enumerate(alike):
         assert_equal(run, tmp_path / str(i))
 
@@ -102,9 +101,8 @@ def test_a_variant_is_translated_alike_or_refused(variant: str, tmp_path: Path) 
 
 def test_other_models_are_refused_and_the_order_of_sublayers_does_not_matter() -> None:
     ctranslate2.refuse_other_models(TransformerSettings(residual=["ff", "self", "cross"]))
-    for changes, name in (({"score": "cosine"}, "score=cosine"), ({"cross_score": "cosine"}, "cross_score=cosine")):
-        with pytest.raises(InputError, match=f"model.{name}: this format"):
-            ctranslate2.refuse_other_models(TransformerSettings(**changes))
+    with pytest.raises(InputError, match="model.score=cosine: this format"):
+        ctranslate2.refuse_other_models(TransformerSettings(score="cosine"))
     for refuse in (ctranslate2.refuse_other_models, huggingface.refuse_other_models):
         with pytest.raises(InputError, match="^format=[a-z0-9]+: model.name=birnn: this format cannot hold such a model; "):
             refuse(loaded(name="birnn").settings.model)

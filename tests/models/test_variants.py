@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from broken_laws import ABLATION_FILES, BREAKS, BROKEN, KEEPS_ALL, model_settings
 from conftest import LENGTHS, PAD, TGT_VOCAB, T, real_ids, small, sources
-from entente.models.attention import AXIS, AdditiveScore, AttentionWeights, CosineScore, MultiHeadAttention, rotate
+from entente.models.attention import AXIS, AttentionWeights, CosineScore, DotProductScore, MultiHeadAttention, rotate
 from entente.models.birnn import BiRNN
 from entente.models.seq2seq import Seq2Seq, select
 from entente.models.transformer import LEARNED_POSITIONS, DecoderBlock, EncoderBlock, Transformer, sinusoids
@@ -248,12 +248,10 @@ def test_each_score_and_scale_equals_its_scalars_head_by_head(score: Any, scale:
             close(actual[b, t], layer.out(torch.cat(heads)))
 
 
-def test_cross_attention_may_have_a_score_of_its_own() -> None:
-    model: Any = small("transformer", score="cosine", cross_score="additive")
-    for block in model.decoder:
-        kinds = type(block.self_attention.score), type(block.cross_attention.score)
-        assert kinds == (CosineScore, AdditiveScore)
-    assert type(model.encoder[0].self_attention.score) is CosineScore
+def test_cosine_self_has_cosine_scores_in_self_attention_alone() -> None:
+    model: Any = small("transformer", score="cosine_self")
+    layers = {path: type(module) for path, module in model.named_modules() if path.endswith(".score")}
+    assert layers == {path: DotProductScore if "cross" in path else CosineScore for path in layers} and len(layers) == 6
 
 
 @pytest.mark.parametrize("projections", [[], ["query"], ["value", "key"]], ids=str)

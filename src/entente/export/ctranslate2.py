@@ -26,10 +26,8 @@ def refuse_other_models(settings: ModelSettings) -> None:
     supported: dict[str, list[Any]] = {name: [value] for name, value in TransformerSettings()}
     supported |= {name: [*permutations(supported[name][0])] for name in ("residual", "sublayers", "projections")}
     supported["norm"] = ["pre", "post", "rms"]
-    supported["cross_score"] = [None, "dot"]
+    supported["score"] = ["dot", "cosine_self"]  # in cross-attention, it would normalise queries before it splits the heads
     if isinstance(settings, TransformerSettings):
-        if settings.cross_score == "dot":  # in cross-attention, CTranslate2 would normalise before it splits the heads
-            supported["score"] = ["dot", "cosine"]
         supported["d_k"] = [None, settings.d_model // settings.n_heads]
     refuse("ctranslate2", settings, ANY_VALUE, supported)
 

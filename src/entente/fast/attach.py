@@ -29,7 +29,7 @@ PACKED_ROWS = 256  # the number of input rows for which the layout of packed wei
 PACKED_SIZE = 1_000_000  # values from which a weight is packed; the products of smaller ones become slower
 # Settings that may have any value in a layer computed by the fused kernel. A setting added later is none of them.
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "d_k", "dropout", "attention_dropout", "residual", "norm", "activation"}
-ANY_VALUE |= {"zero_init", "tied", "positions", "sublayers", "mask_padding", "mask_future", "cross_score"}
+ANY_VALUE |= {"zero_init", "tied", "positions", "sublayers", "mask_padding", "mask_future"}
 LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 

@@ -72,7 +72,7 @@ class Block(nn.Module):
         if "self" in self.present:
             self.self_attention = MultiHeadAttention(settings, rotary=settings.positions == "rotary")
         if "cross" in self.present:
-            score = settings.cross_score or settings.score
+            score = "dot" if settings.score == "cosine_self" else settings.score
             self.cross_attention = MultiHeadAttention(settings.model_copy(update={"score": score}))
 
     def last_layers(self) -> list[Any]:
