@@ -139,7 +139,7 @@ def test_attention_is_named_and_its_rows_sum_to_one(model: entente.TrainedModel)
 
 
 def test_bad_arguments_are_refused(model: entente.TrainedModel, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="no such checkpoint"):
         entente.load(tmp_path)
     with pytest.raises(InputError, match="source sentence is empty"):
         model.attention(" ")
