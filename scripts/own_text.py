@@ -20,7 +20,8 @@ def key(sentence: str) -> str:
 
 
 def groups(pairs: list[list[str]]) -> list[list[list[str]]]:
-    """Returns the pairs in groups that share no sentence, in random order."""
+    """Returns the pairs in groups that share no sentence, in random order. (`hold_out` of entente.data.pairs keeps a group
+    together; here valid and test get one pair of each of their groups, so that all their sentences are different.)"""
     parent: dict[str, str] = {}
 
     def root(name: str) -> str:

@@ -1,6 +1,6 @@
 """The recipe for a text of one's own: which settings follow from its size.
 
-They were chosen on validation (outputs/published/own_text.md). configs/recipe includes them as `_corpus`, below its own
+Trials on validation led to them (outputs/published/own_text.md). configs/recipe includes them as `_corpus`, below its own
 settings, an experiment, an ablation and the user's settings, each of which may change them.
 """
 

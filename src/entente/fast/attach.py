@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=nn.Module)
 LEVELS = 2**16  # the number of values that 16 bits can represent
 UNFUSED_DEVICES = {"cpu"}  # device types on which the fused attention kernel is slower than separate steps
 PACKED_ROWS = 256  # the number of input rows for which the layout of packed weights is chosen; other numbers work too
-PACKED_SIZE = 1_000_000  # values from which a weight is packed; the products of smaller ones become slower
+PACKED_SIZE = 1_000_000  # values from which a weight is packed; the products of smaller ones do not become faster
 # Settings that may have any value in a layer computed by the fused kernel. A setting added later is none of them.
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "d_k", "dropout", "attention_dropout", "residual", "norm", "activation"}
 ANY_VALUE |= {"zero_init", "tied", "positions", "sublayers", "mask_padding", "mask_future"}
