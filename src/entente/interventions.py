@@ -8,18 +8,19 @@ and heads are counted from 1, and target positions from 0, at the first piece th
 Shapes: B sentences, H heads, K width of a head, T queries, S keys, D model width.
 """
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from entente.errors import InputError
-from entente.models.attention import MultiHeadAttention
-from entente.models.birnn import BiRNN
-from entente.models.seq2seq import Residual, Seq2Seq
+from entente.hook_points import AFTER, Point, points
+from entente.models.seq2seq import Seq2Seq
 from entente.models.transformer import Transformer
 
 Intervention = Mapping[str, Any]
@@ -62,7 +63,14 @@ def unmask(what: str) -> Intervention:
 
 
 Undo = Callable[[], None]
-Apply = Callable[[Seq2Seq, Intervention, "Positions"], list[Undo]]
+Apply = Callable[[Seq2Seq, Intervention, "Positions"], Iterator[Undo]]
+# The kinds of attention, as patterns of their places in the names of `hook_points`
+PLACES = {
+    "encoder": r"encoder\.\d+\.attn",
+    "decoder": r"decoder\.\d+\.attn",
+    "cross": r"decoder\.\d+\.cross_attn",
+    "alignment": "alignment",
+}
 
 
 @contextmanager
@@ -123,21 +131,17 @@ class Positions:
         return self._here.start + torch.arange(rows) % self._here.length
 
 
-def layers_of(model: Seq2Seq, intervention: Intervention, kind: str) -> list[Any]:
-    """Returns the attention layers of a kind, or the one of the intervention's `layer`."""
-    if isinstance(model, BiRNN):
-        found = [model.attention] if kind == "alignment" and hasattr(model.attention, "weights") else []
-    else:
-        blocks: Any = model.encoder if kind == "encoder" else model.decoder
-        name = "cross_attention" if kind == "cross" else "self_attention"
-        found = [getattr(block, name, None) for block in blocks] if kind in ("encoder", "decoder", "cross") else []
-    found = [layer for layer in found if layer is not None]
+def places_of(names: Mapping[str, Point], intervention: Intervention, kind: str) -> list[str]:
+    """Returns the places of a kind of attention, as in `hook_points`: one per layer, or that of `layer`."""
+    wanted = re.compile(rf"({PLACES.get(kind, '(?!)')})\.hook_pattern")
+    found = [name.removesuffix(".hook_pattern") for name in names if wanted.fullmatch(name)]
     if not found:
         raise InputError(f"{shown(intervention)}: this model has no such attention")
     return chosen(intervention, found)
 
 
 def chosen(intervention: Intervention, layers: list[Any]) -> list[Any]:
+    """Returns all layers, or the intervention's one."""
     layer = intervention.get("layer")
     if layer is None:
         return layers
@@ -146,9 +150,9 @@ def chosen(intervention: Intervention, layers: list[Any]) -> list[Any]:
     return [layers[layer - 1]]
 
 
-def heads_of(layer: Any, intervention: Intervention) -> slice:
+def heads_of(names: Mapping[str, Point], place: str, intervention: Intervention) -> slice:
     """Returns the heads of an intervention, as a slice of H; without `head`, all."""
-    head, count = intervention.get("head"), getattr(layer, "n_heads", 1)
+    head, count = intervention.get("head"), names[f"{place}.hook_z"].n_heads if f"{place}.hook_z" in names else 1
     if head is None:
         return slice(None)
     if head not in range(1, count + 1):
@@ -161,10 +165,10 @@ def by_heads(values: Tensor) -> Tensor:
     return values if values.dim() == 4 else values.unsqueeze(1)
 
 
-def _mute(model: Seq2Seq, intervention: Intervention, _: Positions) -> list[Undo]:
-    kind, to, undo = intervention["mute"], intervention.get("to", "zero"), list[Undo]()
-    for layer in layers_of(model, intervention, kind):
-        heads = heads_of(layer, intervention)
+def _mute(model: Seq2Seq, intervention: Intervention, _: Positions) -> Iterator[Undo]:
+    to, names = intervention.get("to", "zero"), points(model)
+    for place in places_of(names, intervention, intervention["mute"]):
+        heads, z = heads_of(names, place, intervention), names.get(f"{place}.hook_z")
         if to == "uniform":
 
             def spread(module: Any, inputs: Any, output: Tensor, heads: slice = heads) -> Tensor:
@@ -173,103 +177,98 @@ def _mute(model: Seq2Seq, intervention: Intervention, _: Positions) -> list[Undo
                 changed[:, heads] = (allowed / allowed.sum(-1, keepdim=True)).expand_as(changed)[:, heads]
                 return changed.view_as(output)
 
-            undo.append(layer.weights.register_forward_hook(spread).remove)
+            yield names[f"{place}.hook_pattern"].module.register_forward_hook(spread).remove
             continue
-        if not isinstance(layer, MultiHeadAttention):
-            raise InputError(f"{shown(intervention)}: this layer has no heads to replace; give to=uniform")
-        width = layer.out.in_features // layer.n_heads
+        if not z:
+            raise InputError(f"{shown(intervention)}: this model has no heads; give to=uniform")
+        linear: Any = z.module
+        width = linear.in_features // z.n_heads
         value = torch.zeros(width) if to == "zero" else torch.as_tensor(to)
         if value.shape != (width,):
             raise InputError(f"{shown(intervention)}: to: give zero, uniform, or {width} numbers")
 
-        def replace(module: Any, inputs: Any, heads: slice = heads, width: int = width, value: Tensor = value) -> Any:
-            z = inputs[0].unflatten(-1, (-1, width)).clone()  # (B, T, H, K)
+        def replace(z: Tensor, heads: slice = heads, value: Tensor = value) -> Tensor:
+            z = z.clone()  # (B, T, H, K)
             z[:, :, heads] = value.to(z)
-            return (z.flatten(-2),)
+            return z
 
-        undo.append(layer.out.register_forward_pre_hook(replace).remove)
-    return undo
-
-
-def _scale(model: Seq2Seq, intervention: Intervention, _: Positions) -> list[Undo]:
-    factor = intervention["factor"]
-    return [
-        layer.weights.register_forward_pre_hook(lambda _, inputs: (inputs[0] * factor, *inputs[1:])).remove
-        for layer in layers_of(model, intervention, intervention["scale"])
-    ]
+        yield z.on(replace)
 
 
-def residuals_of(model: Seq2Seq, intervention: Intervention, side: str) -> list[Residual]:
-    """Returns the residual connections around the sublayers that an intervention names. Raises InputError if there is none."""
-    name, found = intervention.get("sublayer"), list[Residual]()
-    for part, blocks in (("encoder", model.encoder), ("decoder", model.decoder)) if isinstance(model, Transformer) else ():
-        if side in (part, "both"):
-            for block in chosen(intervention, list(blocks)):
-                found += [residual for key, residual in block.residual.items() if name in (None, key)]
+def _scale(model: Seq2Seq, intervention: Intervention, _: Positions) -> Iterator[Undo]:
+    names = points(model)
+    for place in places_of(names, intervention, intervention["scale"]):
+        scores = "hook_scores" if place == "alignment" else "hook_attn_scores"
+        yield names[f"{place}.{scores}"].on(lambda scores: scores * intervention["factor"])
+
+
+def sublayers_of(model: Seq2Seq, intervention: Intervention, side: str) -> list[Point]:
+    """Returns the points between sublayers and their residual connections. Raises InputError if there is none."""
+    names, name, found = points(model), intervention.get("sublayer"), list[Point]()
+    for part in ("encoder", "decoder") if side == "both" else (side,):
+        layers = sorted({int(key.split(".")[1]) for key in names if key.startswith(f"{part}.")})
+        for i in chosen(intervention, layers) if layers else ():
+            outputs = [f"{part}.{i}.hook_{out}" for each, (out, _) in AFTER.items() if name in (None, each)]
+            found += [names[key] for key in outputs if key in names]
     if not found:
         raise InputError(f"{shown(intervention)}: this model has no such sublayer")
     return found
 
 
-def _no_residual(model: Seq2Seq, intervention: Intervention, _: Positions) -> list[Undo]:
-    kept = [residual for residual in residuals_of(model, intervention, intervention["no_residual"]) if residual.keep]
-    if not kept:
+def _no_residual(model: Seq2Seq, intervention: Intervention, _: Positions) -> Iterator[Undo]:
+    residuals: list[Any] = [point.module for point in sublayers_of(model, intervention, intervention["no_residual"])]
+    if not any(residual.keep for residual in residuals):
         raise InputError(f"{shown(intervention)}: the model was trained without this residual connection")
-    for residual in kept:
+    for residual in residuals:
+        yield partial(setattr, residual, "keep", residual.keep)
         residual.keep = False
-    return [lambda residual=residual: setattr(residual, "keep", True) for residual in kept]  # type: ignore[misc]
 
 
-def _skip(model: Seq2Seq, intervention: Intervention, _: Positions) -> list[Undo]:
-    residuals = residuals_of(model, intervention, intervention["skip"])
-    return [
-        residual.register_forward_pre_hook(lambda _, inputs: (inputs[0], torch.zeros_like(inputs[1]))).remove
-        for residual in residuals
-    ]
+def _skip(model: Seq2Seq, intervention: Intervention, _: Positions) -> Iterator[Undo]:
+    for point in sublayers_of(model, intervention, intervention["skip"]):
+        yield point.on(torch.zeros_like)
 
 
-def _weights(model: Seq2Seq, intervention: Intervention, positions: Positions) -> list[Undo]:
-    kind, row, undo = intervention["weights"], intervention["row"], list[Undo]()
-    values = intervention.get("values")
+def _weights(model: Seq2Seq, intervention: Intervention, positions: Positions) -> Iterator[Undo]:
+    kind, names, values = intervention["weights"], points(model), intervention.get("values")
     if values is not None and abs(sum(values) - 1) > 1e-6:
         raise InputError(f"{shown(intervention)}: values: their sum must be 1")
-    for layer in layers_of(model, intervention, kind):
-        heads = heads_of(layer, intervention)
+    for place in places_of(names, intervention, kind):
+        heads = heads_of(names, place, intervention)
 
-        def put(module: Any, inputs: Any, output: Tensor, heads: slice = heads) -> Tensor:
-            changed = by_heads(output).clone()  # (B, H, T, S)
-            here, size = positions.of(kind, changed.size(2)) == row, changed.size(3)
-            rows = changed[:, heads][:, :, here]  # (B, heads, queries at `row`, S)
-            if values is not None:
-                new = torch.zeros(size, dtype=rows.dtype)
-                new[: len(values)] = torch.as_tensor(values[:size], dtype=rows.dtype)
-                rows = new.to(rows).expand_as(rows)
-            elif intervention["column"] < size:
-                column, value = intervention["column"], intervention["value"]
-                others = rows.clone()
-                others[..., column] = 0
-                rows = others * ((1 - value) / others.sum(-1, keepdim=True).clamp(min=1e-12))
-                rows[..., column] = value
-            part = changed[:, heads]
-            part[:, :, here] = rows
-            return changed.view_as(output)
+        def put(pattern: Tensor, heads: slice = heads) -> Tensor:
+            changed = by_heads(pattern).clone()  # (B, H, T, S)
+            here, part = positions.of(kind, changed.size(2)) == intervention["row"], changed[:, heads]
+            part[:, :, here] = _row(part[:, :, here], intervention)
+            return changed
 
-        undo.append(layer.weights.register_forward_hook(put).remove)
-    return undo
+        yield names[f"{place}.hook_pattern"].on(put)
 
 
-def _unmask(model: Seq2Seq, intervention: Intervention, _: Positions) -> list[Undo]:
-    what = intervention["unmask"]
-    if what not in ("padding", "future"):
+def _row(rows: Tensor, intervention: Intervention) -> Tensor:
+    """Returns what replaces the weights (..., S) of a query."""
+    rows, size = rows.clone(), rows.size(-1)
+    if values := intervention.get("values"):
+        rows[:] = 0
+        rows[..., : len(values)] = torch.as_tensor(values[:size]).to(rows)
+    elif (column := intervention["column"]) < size:
+        rows[..., column] = 0
+        rows *= (1 - intervention["value"]) / rows.sum(-1, keepdim=True).clamp(min=1e-12)
+        rows[..., column] = intervention["value"]
+    return rows
+
+
+def _unmask(model: Seq2Seq, intervention: Intervention, _: Positions) -> Iterator[Undo]:
+    what, names = intervention["unmask"], points(model)
+    kinds = {"padding": ("encoder", "cross", "alignment"), "future": ("decoder",)}.get(what)
+    if not kinds:
         raise InputError(f"{shown(intervention)}: give padding or future")
-    if isinstance(model, BiRNN):
-        layers = layers_of(model, intervention, "alignment") if what == "padding" else []
-    else:
-        kinds = ("encoder", "cross") if what == "padding" else ("decoder",)
-        layers = [layer for kind in kinds for layer in layers_of(model, intervention, kind)]
-    if not layers:
+    wanted = re.compile(rf"({'|'.join(PLACES[kind] for kind in kinds)})\.hook_pattern")
+    found = [point for name, point in names.items() if wanted.fullmatch(name)]
+    if not found:
         raise InputError(f"{shown(intervention)}: this model has no such mask")
-    return [layer.register_forward_pre_hook(lambda _, inputs: (*inputs[:2], None)).remove for layer in layers]
+    for point in found:
+        yield point.module.register_forward_pre_hook(lambda _, inputs: (inputs[0], None)).remove
 
 
 KINDS: dict[str, Apply] = {
