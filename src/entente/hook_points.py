@@ -12,11 +12,15 @@ Layers i are counted from 0. In a step of a search, T is 1 and B counts the beam
 sentences and T their beams.
 """
 
-from collections.abc import Callable, Iterator
+import fnmatch
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
 from entente.models.birnn import BiRNN
 from entente.models.seq2seq import Seq2Seq
@@ -53,6 +57,31 @@ class Point(NamedTuple):
 def points(model: Seq2Seq) -> dict[str, Point]:
     """Returns the points of a model, by name."""
     return dict(_of_transformer(model) if isinstance(model, Transformer) else _of_birnn(model))
+
+
+class Hook(NamedTuple):
+    """What a function of `hooked` is told about the place where it is called."""
+
+    name: str
+
+
+@contextmanager
+def hooked(model: Seq2Seq, functions: Iterable[tuple[str, Callable[[Tensor, Hook], Tensor | None]]]) -> Iterator[None]:
+    """Calls each function at the points whose names match its pattern (as in `fnmatch`) inside the context. Raises InputError if
+    none matches."""
+    names = points(model)
+    with ExitStack() as stack:
+        for pattern, function in functions:
+            found = fnmatch.filter(names, pattern)
+            if not found:
+                raise InputError(f"{pattern}: no activation has such a name; see hook_names()")
+            for name in found:
+                stack.callback(names[name].on(partial(_told, function, Hook(name))))
+        yield
+
+
+def _told(function: Callable[[Tensor, Hook], Tensor | None], hook: Hook, value: Tensor) -> Tensor | None:
+    return function(value, hook)
 
 
 def _of_transformer(model: Transformer) -> Iterator[tuple[str, Point]]:

@@ -5,7 +5,8 @@ Shapes: L layers, H heads, S source pieces and T target pieces (both with the en
 
 import io
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,8 @@ from entente.decoding.search import translation_search, with_changes
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files import read_file
+from entente.hook_points import Hook, hooked, points
+from entente.interventions import Intervention, intervene
 from entente.models.seq2seq import evaluating
 
 Text = TypeVar("Text", str, list[str])
@@ -138,6 +141,41 @@ class TrainedModel(checkpoint.TrainedRun):
             log_probabilities = self.model.output(hidden).float().log_softmax(-1)  # (T, V)
         of_pieces = log_probabilities.gather(1, produced[:, None]).squeeze(1)
         return Score(self.vocabulary.tgt.pieces(produced.tolist()), of_pieces.cpu())
+
+    @contextmanager
+    def intervene(self, *interventions: Intervention) -> Iterator[None]:
+        """Changes the model inside the context (see entente.interventions), for translate, score, attention and evaluate. Raises
+        InputError for an intervention that cannot have an effect."""
+        with BUSY, intervene(self.model, interventions):
+            yield
+
+    def hook_names(self) -> list[str]:
+        """Returns the names of the activations that `hooks` and `run_with_cache` know (see entente.hook_points)."""
+        return [*points(self.model)]
+
+    @contextmanager
+    def hooks(self, functions: Iterable[tuple[str, Callable[[Tensor, Hook], Tensor | None]]]) -> Iterator[None]:
+        """Calls each function(tensor, hook) inside the context, whenever the model computes an activation that its name, which may
+        have wildcards, stands for. What a function returns replaces the activation; None leaves it. `hook.name` is its name."""
+        with BUSY, hooked(self.model, functions):
+            yield
+
+    @torch.inference_mode()
+    def run_with_cache(self, source: str, target: str | None = None, names: str = "*") -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the log-probabilities (T, V) of each piece after those of `target` before it, and the activations with a name
+        that matches, which may have wildcards. target: by default the greedy translation."""
+        src, tgt = self._ids(source, target)
+        kept: dict[str, list[Tensor]] = {}
+
+        def keep(value: Tensor, hook: Hook) -> None:
+            kept.setdefault(hook.name, []).append(value.clone())
+
+        device = next(self.model.parameters()).device
+        with BUSY, evaluating(self.model), hooked(self.model, [(names, keep)]):
+            hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]
+            log_probabilities = self.model.output(hidden).float().log_softmax(-1)
+        # A BiRNN's attention is called for each position in turn.
+        return log_probabilities, {name: torch.cat(values, dim=-2) for name, values in kept.items()}
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
         """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""
