@@ -20,9 +20,12 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 import entente
 from entente import distributed, evaluation
+from entente.attention.hook_points import Hook
+from entente.attention.interventions import cell, mute, unmask
 from entente.commands.settings import TranslateSettings
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
@@ -136,6 +139,86 @@ def test_attention_is_named_and_its_rows_sum_to_one(model: entente.TrainedModel)
     settings = model.settings.search.model_copy(update={"beam": 1})
     [[best]] = translate(model.model, model.vocabulary, [SOURCE], settings)
     assert model.attention(SOURCE).target == model.vocabulary.tgt.pieces([*best.tokens, EOS]), "its greedy translation"
+
+
+def test_a_translation_begins_with_its_prefix(model: entente.TrainedModel) -> None:
+    begun = model.translate([SOURCE, SOURCE], beam=3, prefix=["The horse", "The bird hears"])
+    assert begun[0].startswith("The horse") and begun[1].startswith("The bird hears")
+    assert model.translate(SOURCE, beam=3, prefix="The horse") == begun[0]
+    assert model.translate([SOURCE, SOURCE], beam=3, prefix="The horse") == [begun[0]] * 2
+    greedy = model.translate(SOURCE, beam=1)
+    assert model.translate(SOURCE, beam=1, prefix=" ".join(greedy.split()[:2])) == greedy
+    with pytest.raises(InputError, match="prefix: 1 for 2 sentences"):
+        model.translate([SOURCE, SOURCE], prefix=["The"])
+
+
+def test_interventions_hold_for_every_method_and_end(model: entente.TrainedModel) -> None:
+    def results() -> tuple[str, list[float], Tensor]:
+        of_source = [*model.attention(SOURCE, TARGET).weights.values()][-1]
+        return model.translate(SOURCE, prefix="The"), model.score(SOURCE, TARGET).log_probabilities.tolist(), of_source
+
+    kind = [*model.attention(SOURCE, TARGET).weights][-1]
+    text, scores, attention = results()
+    with model.intervene(mute(kind, to="uniform")):
+        _, changed, uniform = results()
+        assert changed != scores
+        assert torch.allclose(uniform, torch.full_like(uniform, 1 / uniform.size(-1)))
+    again = results()
+    assert (text, scores) == again[:2] and torch.equal(attention, again[2])
+    with model.intervene(cell(kind, row=3, column=1, value=1.0)):
+        rows = results()[2]
+        assert torch.equal(rows[..., 3, 1], torch.ones_like(rows[..., 3, 1])) and torch.equal(
+            rows[..., :3, :], attention[..., :3, :]
+        )
+    if kind == "cross":
+        numbers = model.mean_output(kind, 1, 2, [(SOURCE, TARGET)])
+        with model.intervene(mute(kind, layer=1, head=2, to=numbers)):
+            assert results()[1] != scores
+        with model.intervene(unmask("future")):
+            assert model.score(SOURCE, TARGET).log_probabilities.tolist() != scores
+            assert model.attention(SOURCE, TARGET).weights["decoder"][0, 0, 0, 1] > 0
+            with pytest.raises(InputError, match="use score"):
+                model.translate(SOURCE)
+
+
+def test_activations_have_the_names_and_shapes_that_are_listed_and_fit_together(model: entente.TrainedModel) -> None:
+    shapes, (log_probabilities, cache) = model.hook_names(), model.run_with_cache(SOURCE, TARGET)
+    score = model.score(SOURCE, TARGET)
+    sizes = {"B": 1, "S": len(model.attention(SOURCE, TARGET).source), "T": len(score.target)}
+    assert cache.keys() == shapes.keys()
+    for name, shape in shapes.items():
+        assert list(cache[name].shape) == [sizes.get(part) or int(part) for part in shape.strip("()").split(", ")], name
+    produced = torch.tensor([[*model.vocabulary.tgt.encode(TARGET), EOS]]).T
+    assert torch.equal(log_probabilities.gather(1, produced).squeeze(1), score.log_probabilities)
+    for name in shapes:
+        place, _, last = name.rpartition(".")
+        if last == "hook_z":
+            values = cache[f"{place}.hook_v"].transpose(1, 2)
+            torch.testing.assert_close(cache[name].transpose(1, 2), cache[f"{place}.hook_pattern"] @ values)
+        if last == "hook_mlp_out":
+            middle = f"{place}.hook_resid_mid{'_cross' if 'decoder' in place else ''}"
+            torch.testing.assert_close(cache[f"{place}.hook_resid_post"], cache[middle] + cache[name])
+    part = model.run_with_cache(SOURCE, TARGET, names="*hook_pattern")[1]
+    assert part.keys() == {name for name in shapes if name.endswith("pattern")}
+    attention = [*model.attention(SOURCE, TARGET).weights.values()][-1]
+    torch.testing.assert_close([*part.values()][-1].reshape(attention.shape[1:]), attention[-1])
+
+
+def test_hooks_see_and_replace_activations(model: entente.TrainedModel) -> None:
+    expected, names = model.score(SOURCE, TARGET).log_probabilities, list[str]()
+
+    def look(value: Tensor, hook: Hook) -> None:
+        names.append(hook.name)
+
+    with model.hooks([("*", look)]):
+        assert torch.equal(model.score(SOURCE, TARGET).log_probabilities, expected)
+    assert {*names} == {*model.hook_names()}
+    for name in model.hook_names():
+        with model.hooks([(name, lambda value, hook: torch.randn_like(value))]):
+            assert not torch.equal(model.score(SOURCE, TARGET).log_probabilities, expected), name
+    assert torch.equal(model.score(SOURCE, TARGET).log_probabilities, expected)
+    with pytest.raises(InputError, match="^decoder.9: no activation has such a name"), model.hooks([("decoder.9", look)]):
+        pass
 
 
 def test_bad_arguments_are_refused(model: entente.TrainedModel, tmp_path: Path) -> None:

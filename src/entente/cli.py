@@ -37,6 +37,7 @@ VERBS: dict[str, type[Section]] = {
     "translate": commands.TranslateSettings,
     "export": commands.ExportSettings,
     "attention": commands.AttentionSettings,
+    "importance": commands.ImportanceSettings,
     "trace": commands.TraceSettings,
     "ablate": commands.AblateSettings,
     "compare": commands.CompareSettings,

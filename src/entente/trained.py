@@ -18,8 +18,11 @@ from torch import Tensor
 
 from entente import checkpoint
 from entente.attention.draw import draw, draw_pair
+from entente.attention.hook_points import Hook, hooked, points
+from entente.attention.interventions import Intervention, intervene, mute, with_means
 from entente.attention.record import KIND_NAMES, NAME_OF_KIND, AttentionMap, has_attention, read_sentence, record, sides_of
 from entente.console import log
+from entente.data.batches import EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import unseen
@@ -27,11 +30,10 @@ from entente.decoding.search import translation_search, with_changes
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files import read_file
-from entente.hook_points import Hook, hooked, points
-from entente.interventions import Intervention, intervene
 from entente.models.seq2seq import evaluating
 
 Text = TypeVar("Text", str, list[str])
+MAX_TOKENS = 2048  # of a batch of `mean_output`
 GREEDY = {"beam": 1, "n_best": 1}
 # Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.
 BUSY = threading.RLock()
@@ -101,21 +103,28 @@ class TrainedModel(checkpoint.TrainedRun):
         content = {**vars(self), "vocabulary": self.vocabulary.state()}
         return _unpickle, (content.pop("model").state_dict(), content)
 
-    def translate(self, sentences: Text, beam: int | None = None, length_penalty: float | None = None) -> Text:
+    def translate(
+        self, sentences: Text, beam: int | None = None, length_penalty: float | None = None, prefix: Text | None = None
+    ) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
-        default of `entente translate`. Logs the words never seen in training as a warning."""
+        default of `entente translate`. prefix: how the translation begins, or a list of these, one for each sentence. Logs the
+        words never seen in training as a warning."""
         if isinstance(sentences, str):
-            return self.translate([sentences], beam, length_penalty)[0]
+            return self.translate([sentences], beam, length_penalty, None if prefix is None else [prefix])[0]
         texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]
-        for sentence in texts:
-            _require_text(sentence)
-            self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
+        prefixes = [] if prefix is None else [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
+        if prefixes and len(prefixes) != len(texts):
+            raise InputError(f"prefix: {len(prefixes)} for {len(texts)} sentences; give one for each")
+        for side, lines in ((self.vocabulary.src, texts), (self.vocabulary.tgt, prefixes)):
+            for line in lines:
+                _require_text(line)
+                side.refuse_too_long(clean(line), repr(line[:30]))
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
         search = with_changes(translation_search(self.settings.search), changes)
         if message := unseen(word for sentence in texts for word in self.new_words(clean(sentence))):
             log.warning("%s", message)
         with BUSY:
-            results = translate(self.model, self.vocabulary, texts, search)
+            results = translate(self.model, self.vocabulary, texts, search, prefixes=prefixes)
         return [self.vocabulary.text(n_best[0].tokens) for n_best in results]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
@@ -144,19 +153,29 @@ class TrainedModel(checkpoint.TrainedRun):
 
     @contextmanager
     def intervene(self, *interventions: Intervention) -> Iterator[None]:
-        """Changes the model inside the context (see entente.interventions), for translate, score, attention and evaluate. Raises
-        InputError for an intervention that cannot have an effect."""
-        with BUSY, intervene(self.model, interventions):
+        """Changes the model inside the context (see entente.attention.interventions). Raises InputError for an intervention
+        that cannot have an effect."""
+        with BUSY, intervene(self.model, interventions, self.vocabulary):
             yield
 
-    def hook_names(self) -> list[str]:
-        """Returns the names of the activations that `hooks` and `run_with_cache` know (see entente.hook_points)."""
-        return [*points(self.model)]
+    def mean_output(self, kind: str, layer: int, head: int, pairs: Iterable[tuple[str, str]]) -> list[float]:
+        """Returns what a head returns on average over all pieces of the pairs of source and target, for `mute(..., to=...)`."""
+        ids = [self._ids(source, target) for source, target in pairs]
+        rows = Rows(src for src, _ in ids), Rows([BOS, *tgt, EOS] for _, tgt in ids)
+        with BUSY:
+            [resolved] = with_means(self.model, [mute(kind, layer, head, to="mean")], EvaluationBatches(*rows, MAX_TOKENS))
+        values: list[float] = resolved["to"]
+        return values
+
+    def hook_names(self) -> dict[str, str]:
+        """Returns the names of the activations that `hooks` and `run_with_cache` know, with their shapes (see
+        entente.attention.hook_points)."""
+        return {name: point.shape for name, point in points(self.model).items()}
 
     @contextmanager
     def hooks(self, functions: Iterable[tuple[str, Callable[[Tensor, Hook], Tensor | None]]]) -> Iterator[None]:
-        """Calls each function(tensor, hook) inside the context, whenever the model computes an activation that its name, which may
-        have wildcards, stands for. What a function returns replaces the activation; None leaves it. `hook.name` is its name."""
+        """Inside the context, calls each function(tensor, hook) whenever the model computes an activation with its name, which
+        may have wildcards. What the function returns replaces the activation; None leaves it. `hook.name` is its name."""
         with BUSY, hooked(self.model, functions):
             yield
 
@@ -174,8 +193,9 @@ class TrainedModel(checkpoint.TrainedRun):
         with BUSY, evaluating(self.model), hooked(self.model, [(names, keep)]):
             hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]
             log_probabilities = self.model.output(hidden).float().log_softmax(-1)
-        # A BiRNN's attention is called for each position in turn.
-        return log_probabilities, {name: torch.cat(values, dim=-2) for name, values in kept.items()}
+        # A BiRNN computes its state (B, D) and its alignment (B, 1, S) for each position in turn.
+        join = {name: torch.stack if values[0].dim() == 2 else torch.cat for name, values in kept.items()}
+        return log_probabilities, {name: join[name](values, dim=1) for name, values in kept.items()}
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
         """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""

@@ -14,7 +14,7 @@ from entente.data import tokenizer
 from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.decoding.search import Hypothesis, log_probabilities, search
 from entente.decoding.translate import translate
-from entente.models.seq2seq import Seq2Seq, State
+from entente.models.seq2seq import Seq2Seq, State, pad
 from entente.settings import SearchSettings
 
 PENALTIES = [0.0, 1.0, 2.5, -1.5]
@@ -59,10 +59,11 @@ def penalty(settings: SearchSettings, tokens: tuple[int, ...]) -> float:
     return float(((5 + len(tokens)) / 6) ** settings.length_penalty)
 
 
-def naive_beam(model: Seq2Seq, src: Tensor, settings: SearchSettings, limit: int) -> list[Scored]:
+def naive_beam(model: Seq2Seq, src: Tensor, settings: SearchSettings, limit: int, forced: Sequence[int] = ()) -> list[Scored]:
     """Returns the `n_best` best sequences of a beam search of width K. At each step, the sequences among the K best that have
     ended become results, and the K best unended sequences are extended. The search stops once K results score at least as much
-    as the best unended sequence. Sequences that are unended at the limit are ranked after all ended ones."""
+    as the best unended sequence. Sequences that are unended at the limit are ranked after all ended ones. forced: the first
+    tokens of every sequence."""
 
     def score(s: Scored) -> float:
         return s.total / penalty(settings, s.tokens)
@@ -73,7 +74,7 @@ def naive_beam(model: Seq2Seq, src: Tensor, settings: SearchSettings, limit: int
             Scored((*old.tokens, token), old.total + gain)
             for old, row in zip(alive, next_log_probabilities(model, src, [s.tokens for s in alive]), strict=True)
             for token, gain in enumerate(row)
-            if token != PAD
+            if token in forced[length - 1 : length] or (token != PAD and length > len(forced))
         ]
         grown.sort(key=lambda s: -s.total)
         done += [s for s in grown[: settings.beam] if s.tokens[-1] == EOS]
@@ -221,6 +222,21 @@ def test_a_beam_equals_a_search_that_recomputes_everything(name: str, beam: int,
             assert_same(hypotheses, hypotheses_of(expected, settings))
             ends |= {(h.ended, len(h.tokens)) for h in hypotheses}
     assert {ended for ended, _ in ends} == {True, False} and len(ends) > 5  # translations end early, end late, or are cut
+
+
+@pytest.mark.parametrize(("beam", "length_penalty"), [(1, 1.0), (3, 1.0), (4, -1.5)])
+def test_a_translation_begins_as_it_must(name: str, beam: int, length_penalty: float) -> None:
+    settings = SearchSettings(beam=beam, n_best=beam, length_penalty=length_penalty, **LIMITED)
+    beginnings: list[list[int]] = [[4, 5], [], [6, 4, 1, 5, 8, 7], [9], [1, 1, 4]]
+    for seed in SEEDS:
+        model, src = varied_model(name, V, seed), sources(seed, V, LENGTHS)
+        results = search(model, src, settings, BOS, EOS, forced=pad(beginnings, PAD))
+        for b, (hypotheses, beginning) in enumerate(zip(results, beginnings, strict=True)):
+            alone = sentence(src, b)
+            limit = max(limit_of(settings, alone), len(beginning) + settings.length_offset if beginning else 0)
+            expected = naive_beam(model, alone, settings, limit, beginning)
+            assert_same(hypotheses, hypotheses_of(expected, settings))
+            assert all(h.tokens[: len(beginning)] == beginning for h in hypotheses)
 
 
 # Batches

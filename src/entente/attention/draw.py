@@ -79,9 +79,10 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
     return ", ".join(filter(None, words))
 
 
-def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure:
-    """Draws tensors (L, H) with values from 0 to 1, by kind of attention and aspect (measurement), as a grid of heat maps: a
-    column per kind, a row per aspect. A heat map has a row per layer and a column per head."""
+def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str, darkest: Mapping[str, float] | None = None) -> Figure:
+    """Draws tensors (L, H), by kind of attention and aspect (measurement), as a grid of heat maps: a column per kind, a row per
+    aspect. A heat map has a row per layer and a column per head. darkest: the value of each aspect that is drawn darkest, by
+    default 1; the lightest is 0."""
     aspects = list(dict.fromkeys(chain.from_iterable(values.values())))
     n_layers, n_heads = (max(of.size(i) for of_kind in values.values() for of in of_kind.values()) for i in (0, 1))
     wide, high = max(n_heads, 4) + 1, n_layers + 1  # size of a panel in cells, with numbers on the left and a heading above
@@ -100,12 +101,13 @@ def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure
             continue
         _write(ax, left, top - 0.3, ASPECTS.get(aspect, aspect), 9)
         layers, heads = of_kind[aspect].shape
-        cells[top : top + layers, left : left + heads] = of_kind[aspect]
+        largest = (darkest or {}).get(aspect, 1.0)
+        cells[top : top + layers, left : left + heads] = of_kind[aspect] / largest
         for layer in range(layers):
             _write(ax, left - 0.15, top + layer + 0.5, f"{layer + 1}", 8, ha="right", va="center_baseline")
         for (layer, head), value in np.ndenumerate(of_kind[aspect].numpy()):
-            color = "white" if value > 0.6 else "black"
-            _write(ax, left + head + 0.5, top + layer + 0.5, f"{value:.2f}", 8, color=color, ha="center", va="center_baseline")
+            color, text = "white" if value > 0.6 * largest else "black", f"{value:z.{1 if largest >= 10 else 2}f}"
+            _write(ax, left + head + 0.5, top + layer + 0.5, text, 8, color=color, ha="center", va="center_baseline")
     ax.imshow(cells, COLORS, vmin=0, vmax=1, interpolation="nearest", aspect="auto", extent=(0, columns, rows, 0))
     ax.set(xlim=(0, columns + 0.5), ylim=(rows + 0.4, -above))
     return figure

@@ -3,17 +3,21 @@
 entente evaluate checkpoint=outputs/RUN split=test search.beam=5
 entente evaluate checkpoint=outputs/RUN src=my.fr tgt=my.en output=scores
 entente evaluate checkpoint=outputs/RUN split=all attention=true
+entente evaluate checkpoint=outputs/RUN intervene="[{mute: cross, layer: 2, head: 1}]"
 """
 
 import tempfile
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from entente import checkpoint
+from entente.attention.interventions import describe, intervene, with_means
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
+from entente.commands.importance import outcomes_of, table
 from entente.commands.settings import EvaluateSettings
 from entente.commands.stored import stored_corpus
 from entente.console import Task, log
@@ -47,7 +51,14 @@ def main(settings: EvaluateSettings) -> None:
     batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
     data = TranslationData(corpus, run.vocabulary, batch)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
-    with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
+    if settings.tables:
+        _compare(settings, run, data, splits, search, tokenize)
+        return
+    interventions = with_means(run.model, settings.interventions, data.evaluation("valid").batches)
+    with (
+        on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision),
+        intervene(run.model, interventions, run.vocabulary),
+    ):
         if output:
             output.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=output).close()  # fails before decoding if the folder cannot be written to
@@ -60,7 +71,9 @@ def main(settings: EvaluateSettings) -> None:
                 write_translations(output, {split: evaluation})
             with Task(f"scoring the translations of {split}"):
                 metrics[split] = evaluation.metrics(scoring.metrics)
-    measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
+        measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
+    for intervention in settings.interventions:
+        log.info("with %s", describe(run.model, intervention))
     for split, measurements in measured.items():
         metrics[split]["attention"] = measurements.report
     if output:
@@ -90,6 +103,20 @@ def _measured(run: checkpoint.TrainedRun, data: TranslationData, splits: list[st
             pairs = pairs_of(data, split)
             measured[split] = measure_split(run.model, run.vocabulary, pairs, occluded, measured.get("valid"))
     return {split: measured[split] for split in splits}
+
+
+def _compare(
+    settings: EvaluateSettings, run: checkpoint.TrainedRun, data: TranslationData, splits: list[str], *how: Any
+) -> None:
+    """Prints a table of each split with a row for each list of interventions, and writes them to interventions.json."""
+    results = {}
+    with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
+        for split in splits:
+            outcomes = [*outcomes_of(run, data, split, settings.tables, *how)]
+            results[split] = [outcome._asdict() for outcome in outcomes]
+            Console(markup=False, emoji=False).print(table(outcomes, f"{settings.checkpoint}, {split}"))
+    if settings.output:
+        write_json(Path(settings.output) / "interventions.json", results)
 
 
 def _stored_splits(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[Corpus, list[str]]:

@@ -1,7 +1,7 @@
 """The settings of the commands other than `train`, which imports no torch either (see entente.settings)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -23,6 +23,7 @@ from entente.settings import (
 )
 
 Kind = Literal["encoder", "decoder", "cross", "alignment"]
+Dictionaries = Annotated[tuple[dict[str, Any], ...], LISTS]
 Names = Annotated[tuple[Name, ...], LISTS, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], LISTS, Field(min_length=1)]
 Files = Annotated[tuple[File, ...], LISTS, Field(min_length=1)]
@@ -62,7 +63,20 @@ class EvaluateSettings(DecodingSettings):
         None, "file of gold links between words split at spaces; 0-0 is a sure link, 1?3 a possible one"
     )
     occlusion: int = setting(0, "sentences on which to compare attention with leaving out words", ge=0)
+    intervene: Dictionaries | Annotated[tuple[Dictionaries, ...], LISTS] = setting(
+        (), "changes of the trained model, such as [{mute: cross, layer: 2, head: 1}]; a list of lists: a table of these"
+    )
     output: File | None = setting(None, "folder for metrics.json, translations and alignments")
+
+    @property
+    def interventions(self) -> list[dict[str, Any]]:
+        """The interventions with which to evaluate, unless there are several lists of them."""
+        return [each for each in self.intervene if isinstance(each, dict)]
+
+    @property
+    def tables(self) -> list[tuple[dict[str, Any], ...]]:
+        """The lists of interventions that are the rows of a table."""
+        return [each for each in self.intervene if not isinstance(each, dict)]
 
     def conflicts(self) -> Iterator[str]:
         if bool(self.src) != bool(self.tgt):
@@ -72,6 +86,14 @@ class EvaluateSettings(DecodingSettings):
         for name, value in (("alignments", self.alignments), ("occlusion", self.occlusion)):
             if value and not self.attention:
                 yield f"{name}={value} needs attention=true; add it, or leave out {name}"
+        if self.tables and self.attention:
+            yield "attention=true needs one list of interventions; leave out attention, or all lists but one"
+
+
+class ImportanceSettings(DecodingSettings):
+    split: str = setting("test", "split of the corpus")
+    trust_data: bool = setting(False, TRUST)
+    output: File | None = setting(None, "folder for importance.json and its picture; null: the run's directory")
 
 
 class TranslationSearch(SearchChanges):

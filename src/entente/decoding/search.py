@@ -68,9 +68,15 @@ def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
     return logits.log_softmax(-1)
 
 
-def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def best(model: Seq2Seq, hidden: Tensor, k: int, forced: Tensor | None) -> tuple[Tensor, Tensor]:
     """Returns the k largest log-probabilities of each row of hidden (N, D), largest first, and their tokens, both (N, k). On a
-    CPU, the logits of a block of rows remain in the cache until they are compared."""
+    CPU, the logits of a block of rows remain in the cache until they are compared. forced: the only possible token of each row,
+    or padding if all are possible (N,)."""
+    if forced is not None:
+        pieces = torch.arange(model.output.out_features, device=hidden.device)
+        impossible = (forced != model.pad_id).unsqueeze(1) & (forced.unsqueeze(1) != pieces)
+        top = log_probabilities(model, hidden).masked_fill(impossible, -torch.inf).topk(k)
+        return top.values, top.indices
     parts = hidden.split(SEARCH_ROWS) if hidden.device.type == "cpu" else (hidden,)
     values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
     return torch.cat(values), torch.cat(tokens)
@@ -122,8 +128,11 @@ class _Finished:
 
 
 @torch.inference_mode()
-def search(model: Seq2Seq, src: Tensor, settings: SearchSettings, bos: int, eos: int) -> list[list[Hypothesis]]:
-    """Returns the n best hypotheses of each sentence of src (B, S), best first. The model should be in evaluation mode.
+def search(
+    model: Seq2Seq, src: Tensor, settings: SearchSettings, bos: int, eos: int, forced: Tensor | None = None
+) -> list[list[Hypothesis]]:
+    """Returns the n best hypotheses of each sentence of src (B, S), best first. The model should be in evaluation mode. forced:
+    the first tokens of each translation (B, P), padded on the right; they may be followed by `length_offset` more.
 
     Each step extends every beam by every token. The K best candidates that have not ended become the new beams. A candidate
     that has ended becomes a finished hypothesis if it is among the K best of all. A sentence is done when it reaches its length
@@ -132,6 +141,9 @@ def search(model: Seq2Seq, src: Tensor, settings: SearchSettings, bos: int, eos:
     The model and the choice of candidates run on the device of src, everything else on the CPU, so that a GPU does not wait for
     each candidate. Raises Diverged if a log-probability is NaN."""
     limits = length_limits(settings, padding_mask(src, model.pad_id).sum(1)).tolist()
+    beginnings = src.new_empty(src.size(0), 0) if forced is None else forced.to(src.device)
+    lengths = padding_mask(beginnings, model.pad_id).sum(1).tolist()
+    limits = [max(limit, n + settings.length_offset) if n else limit for limit, n in zip(limits, lengths, strict=True)]
     finished = [_Finished(settings, limit) for limit in limits]
     k = settings.beam
     rows = list(range(src.size(0)))  # indices of the sentences that are not done
@@ -146,7 +158,8 @@ def search(model: Seq2Seq, src: Tensor, settings: SearchSettings, bos: int, eos:
         beams = total.size(1)
         hidden, state = model.decode(token, state)
         # At most one candidate per beam ends, so the best 2 K include K that do not. All are in the best 2 K of their beams.
-        each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features))
+        only = beginnings[rows, step - 1].repeat_interleave(beams) if step <= beginnings.size(1) else None
+        each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features), only)
         scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
         candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)
         produced = tokens.view(len(rows), -1).gather(1, flat).cpu()

@@ -1,7 +1,7 @@
 """Translates text: cleans and tokenises it, then searches in batches of similar source length, on all cores of a CPU."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -24,16 +24,23 @@ ITEMS_PER_WORKER = 8  # taken in advance, so that a slow item does not leave the
 
 
 def translate(
-    model: Seq2Seq, vocabulary: Vocabulary, sentences: list[str], settings: SearchSettings, max_tokens: int = 2048
+    model: Seq2Seq,
+    vocabulary: Vocabulary,
+    sentences: Sequence[str],
+    settings: SearchSettings,
+    max_tokens: int = 2048,
+    prefixes: Sequence[str] = (),
 ) -> list[list[Hypothesis]]:
-    """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation."""
+    """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation. prefixes:
+    how the translation of each sentence begins, or none."""
     device = next(model.parameters()).device
     cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
     places, ids = [*cleaned], vocabulary.encode_src([*cleaned.values()])
-    batches = EvaluationBatches(Rows(ids), Rows([[BOS]] * len(ids)), max_tokens)  # the targets are not used
+    beginnings = [vocabulary.tgt.encode(clean(prefixes[i])) for i in places] if prefixes else [[]] * len(ids)
+    batches = EvaluationBatches(Rows(ids), Rows([[BOS, *beginning] for beginning in beginnings]), max_tokens)
 
     def decode(batch: Batch) -> list[tuple[int, list[Hypothesis]]]:
-        n_best = search(model, batch.src.to(device), settings, BOS, EOS)
+        n_best = search(model, batch.src.to(device), settings, BOS, EOS, batch.tgt[:, 1:])
         return [(places[row], hypotheses) for row, hypotheses in zip(batch.index.tolist(), n_best, strict=True)]
 
     hypotheses = dict(chain.from_iterable(parallel_map(batches, decode, model)))

@@ -72,6 +72,7 @@ def write(model: BiRNN, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Te
         context = model.attention(query, memory, mask).flatten(0, 1)  # (B, M)
         input_gates = input_gates + F.linear(context, weight_context)
         recurrent = step(input_gates, F.linear(recurrent[0], cell.weight_hh, cell.bias_hh), recurrent)
+        recurrent = (model.state(recurrent[0]), *recurrent[1:])
         hiddens.append(recurrent[0])
         contexts.append(context)
     return torch.stack(hiddens, 1), torch.stack(contexts, 1), recurrent

@@ -54,6 +54,10 @@ class BiRNN(Seq2Seq):
             "none": lambda: NoAttention(),
         }[settings.score]()
         self.cell = step(d_embedding + d_source, d_hidden)
+        self.memory, self.state = (
+            nn.Identity(),
+            nn.Identity(),
+        )  # hooks on them see, and may replace, the encoder's outputs and s_i
         self.maxout = settings.readout == "maxout"
         if self.maxout:
             self.readout = nn.Linear(d_hidden + d_embedding + d_source, 2 * d_embedding)
@@ -76,7 +80,7 @@ class BiRNN(Seq2Seq):
             memory, mask = last.transpose(0, 1).flatten(1).unsqueeze(1), mask[:, :1]  # (B, 1, M), (B, 1) of True
         if not self.mask_padding:
             mask = torch.ones_like(mask)
-        return State(recurrent, Source(self.attention.project(self.dropout(memory)), mask[:, None, :]))
+        return State(recurrent, Source(self.attention.project(self.dropout(self.memory(memory))), mask[:, None, :]))
 
     def read(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Runs the encoder on embedded (B, S, E) with mask (B, S). Returns outputs (B, S, M), which are 0 at padding, and the
@@ -107,6 +111,7 @@ class BiRNN(Seq2Seq):
             x = torch.cat([y, context], dim=-1)
             # An LSTMCell takes and returns a pair (h, c), a GRUCell only h.
             recurrent = self.cell(x, recurrent) if isinstance(self.cell, nn.LSTMCell) else (self.cell(x, *recurrent),)
+            recurrent = (self.state(recurrent[0]), *recurrent[1:])
             hiddens.append(recurrent[0])
             contexts.append(context)
         return torch.stack(hiddens, 1), torch.stack(contexts, 1), recurrent

@@ -1,0 +1,195 @@
+"""The activations of a model by name, as in TransformerLens's encoder-decoder, and functions that see and replace them.
+
+    encoder.{i}.attn.        hook_q, hook_k, hook_v before rotation; hook_attn_scores, before the mask; hook_pattern, the
+    decoder.{i}.attn.        weights; hook_z, the heads' outputs
+    decoder.{i}.cross_attn.
+    encoder.{i}.             hook_resid_pre, hook_attn_out, hook_resid_mid, hook_mlp_out, hook_resid_post
+    decoder.{i}.             likewise, with hook_cross_attn_out and hook_resid_mid_cross before hook_mlp_out
+    encoder.hook_state, alignment.hook_scores, alignment.hook_pattern, decoder.hook_state, readout.hook_out    in a BiRNN
+
+Layers i are counted from 0. In a step of a search, T is 1 and B counts the beams; but in cross-attention, B counts the
+sentences and T their beams. A BiRNN computes its alignment and its state for each target position in turn.
+
+Shapes: B sentences, S source length, T target length, H heads, K width of a head, D model width; in a BiRNN, D state width, M
+width of the encoder's output, A width of what the readout's linear layer returns.
+"""
+
+import fnmatch
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from entente.data.tokenizer import Vocabulary
+from entente.errors import InputError
+from entente.models.attention import MultiHeadAttention
+from entente.models.birnn import BiRNN
+from entente.models.seq2seq import Seq2Seq
+from entente.models.transformer import Block, Transformer
+
+Change = Callable[[Tensor], Tensor | None]  # returns what replaces an activation, or None to keep it
+Undo = Callable[[], object]
+OUTPUT = -1
+OUTPUTS = {"self": "attn_out", "cross": "cross_attn_out", "ff": "mlp_out"}  # of the sublayers
+STEPS = "unmask=future has no effect on a step of a search, which has no later pieces; use score, or attention with a target"
+SUMS = {"self": "resid_mid", "cross": "resid_mid_cross"}  # after their residual connections; that of the last is resid_post
+
+
+class Point(NamedTuple):
+    """A tensor that a module receives as its argument number `slot`, or returns (OUTPUT). shape: with letters for the lengths.
+    n_heads: H if the tensor's last dimension is H K, which functions see as two; else 0."""
+
+    module: nn.Module
+    slot: int
+    shape: str
+    n_heads: int = 0
+
+    def on(self, change: Change) -> Undo:
+        """Calls `change` at this point from now on, and returns a function that ends this."""
+
+        def replaced(value: Tensor) -> Tensor:
+            new = change(value.unflatten(-1, (self.n_heads, -1)) if self.n_heads else value)
+            return value if new is None else new.reshape(value.shape)
+
+        def before(_: nn.Module, inputs: Any) -> Any:
+            return *inputs[: self.slot], replaced(inputs[self.slot]), *inputs[self.slot + 1 :]
+
+        if self.slot == OUTPUT:
+            return self.module.register_forward_hook(lambda _, inputs, output: replaced(output)).remove
+        return self.module.register_forward_pre_hook(before).remove
+
+
+class Hook(NamedTuple):
+    """What a function of `hooked` is told about the activation it receives."""
+
+    name: str
+
+
+@contextmanager
+def hooked(model: Seq2Seq, functions: Iterable[tuple[str, Callable[[Tensor, Hook], Tensor | None]]]) -> Iterator[None]:
+    """Inside the context, calls each function at the points whose names match its pattern (see fnmatch). Raises InputError if
+    there is none."""
+    names = points(model)
+    with ExitStack() as stack:
+        for pattern, function in functions:
+            matches = fnmatch.filter(names, pattern)
+            if not matches:
+                raise InputError(f"{pattern}: no activation has such a name; hook_names() lists them")
+            for name in matches:
+                stack.callback(names[name].on(partial(lambda f, hook, value: f(value, hook), function, Hook(name))))
+        yield
+
+
+def points(model: Seq2Seq) -> dict[str, Point]:
+    """Returns the points of a model, by name."""
+    if isinstance(model, Transformer):
+        return dict(_of_transformer(model))
+    assert isinstance(model, BiRNN)
+    return dict(_of_birnn(model))
+
+
+def _of_transformer(model: Transformer) -> Iterator[tuple[str, Point]]:
+    for side, blocks, length in (("encoder", model.encoder, "S"), ("decoder", model.decoder, "T")):
+        residual_stream = f"(B, {length}, {model.d_model})"
+        for i, block in enumerate(blocks):
+            assert isinstance(block, Block)
+            yield f"{side}.{i}.hook_resid_pre", Point(block, 0, residual_stream)
+            for name in block.present:
+                if name == "self":
+                    yield from _of_attention(f"{side}.{i}.attn", block.self_attention, length, length)
+                elif name == "cross":
+                    yield from _of_attention(f"{side}.{i}.cross_attn", block.cross_attention, length, "S")
+                yield f"{side}.{i}.hook_{OUTPUTS[name]}", Point(block.residual[name], 1, residual_stream)
+                total = "resid_post" if name == block.present[-1] else SUMS[name]
+                yield f"{side}.{i}.hook_{total}", Point(block.after[name], OUTPUT, residual_stream)
+
+
+def _of_attention(place: str, layer: MultiHeadAttention, rows: str, columns: str) -> Iterator[tuple[str, Point]]:
+    heads, width = layer.n_heads, layer.d_k
+    for letter, linear, length in (("q", layer.query, rows), ("k", layer.key, columns), ("v", layer.value, columns)):
+        yield f"{place}.hook_{letter}", Point(linear, OUTPUT, f"(B, {length}, {heads}, {width})", heads)
+    yield f"{place}.hook_attn_scores", Point(layer.weights, 0, f"(B, {heads}, {rows}, {columns})")
+    yield f"{place}.hook_pattern", Point(layer.weights, OUTPUT, f"(B, {heads}, {rows}, {columns})")
+    yield f"{place}.hook_z", Point(layer.out, 0, f"(B, {rows}, {heads}, {width})", heads)
+
+
+def _of_birnn(model: BiRNN) -> Iterator[tuple[str, Point]]:
+    width, directions = model.encoder.hidden_size, 1 + model.encoder.bidirectional
+    yield "encoder.hook_state", Point(model.memory, OUTPUT, f"(B, S, {directions * width})")
+    if hasattr(model.attention, "weights"):
+        yield "alignment.hook_scores", Point(model.attention.weights, 0, "(B, T, S)")
+        yield "alignment.hook_pattern", Point(model.attention.weights, OUTPUT, "(B, T, S)")
+    yield "decoder.hook_state", Point(model.state, OUTPUT, f"(B, T, {width})")
+    yield "readout.hook_out", Point(model.readout, OUTPUT, f"(B, T, {model.readout.out_features})")
+
+
+def readout_parts(model: Any) -> list[str]:
+    """Returns what the readout of a BiRNN receives."""
+    if model.maxout:
+        return ["state", "word", "context"]
+    return ["state", "context"] if model.residual.keep else ["context"]
+
+
+class Target:
+    """A model with interventions. It knows the target positions of the queries that an attention layer receives, in the thread
+    that calls it, from the decoder's state: a Transformer's has the keys of all earlier pieces, and a BiRNN's has read nothing
+    if it comes from `encode`, else as much as the last call of `decode`, and what that read."""
+
+    def __init__(self, model: Seq2Seq, vocabulary: Vocabulary | None) -> None:
+        self.model, self.vocabulary, self.points = model, vocabulary, points(model)
+        self.needs_future = False  # whether an intervention exists only where all target pieces are read at once
+        self._here = threading.local()
+
+    def __enter__(self) -> "Target":
+        self._replaced = {name: vars(self.model).get(name) for name in ("encode", "decode")}
+        encode, decode, here = self.model.encode, self.model.decode, self._here
+
+        def begin(src: Tensor) -> Any:
+            state = encode(src)
+            here.first = state.written[0]
+            return state
+
+        def continued(tgt: Tensor, state: Any) -> Any:
+            if isinstance(self.model, Transformer):
+                here.start = state.written[0].key.size(-2)
+            else:
+                here.start = 0 if state.written[0] is here.first else here.start + here.length
+            if self.needs_future and here.start and tgt.size(1) == 1:
+                raise InputError(STEPS)
+            here.length, here.calls = tgt.size(1), 0
+            return decode(tgt, state)
+
+        self.model.encode, self.model.decode = begin, continued  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, method in self._replaced.items():
+            delattr(self.model, name) if method is None else setattr(self.model, name, method)
+
+    def positions(self, kind: str, rows: int) -> Tensor:
+        """Returns the position of each query (rows,) of the attention that is being computed. The queries of a sentence's beams
+        follow each other; a BiRNN computes its attention for each position in turn."""
+        if kind == "encoder":
+            return torch.arange(rows)
+        if kind == "alignment":
+            self._here.calls += 1
+            return torch.full((rows,), self._here.start + self._here.calls - 1)
+        return self._here.start + torch.arange(rows) % self._here.length
+
+    def pattern(self, place: str, change: Callable[[Tensor, Tensor], Tensor]) -> Undo:
+        """Replaces weights (B, H, T, S) by what `change` returns for them and for a mask, of the same shape, of the keys that
+        each query can reach. H is 1 in a BiRNN."""
+
+        def changed(module: Any, inputs: Any, output: Tensor) -> Tensor:
+            values, reachable = (by_heads(x) for x in (output, module.reachable(*inputs)))
+            return change(values.clone(), reachable.expand_as(values)).view_as(output)
+
+        return self.points[f"{place}.hook_pattern"].module.register_forward_hook(changed).remove
+
+
+def by_heads(values: Tensor) -> Tensor:
+    return values if values.dim() == 4 else values.unsqueeze(1)

@@ -1,0 +1,140 @@
+"""Changes a trained model while it runs: mutes heads, scales scores, leaves out residual connections or sublayers, sets
+weights, lifts masks, or puts in what another sentence pair gave. Nothing of a change remains when its context ends.
+
+An intervention is a dictionary such as {"mute": "cross", "layer": 2, "head": 1}; the functions below write them, and
+changes.py says what each key means. Interventions are hooks on modules, so they hold for greedy and beam search with the
+cache, for teacher forcing and for recorded attention. Layers and heads are counted from 1, and without them all are meant;
+rows and columns are counted from 0. A target row is the step that produces the piece of this number.
+
+Shapes: B sentences, H heads, K width of a head, S source length, T target length.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from entente.attention.changes import CLASSES, Change, Mute, Target
+from entente.attention.hook_points import points
+from entente.attention.record import observing
+from entente.data.batches import Batch
+from entente.data.tokenizer import Vocabulary
+from entente.errors import InputError
+from entente.models.seq2seq import Seq2Seq, padding_mask
+from entente.validation import to_text, validate
+
+Intervention = Mapping[str, Any]
+
+
+def mute(kind: str, layer: int | None = None, head: int | None = None, to: str | Sequence[float] = "zero") -> Intervention:
+    return _plain(mute=kind, layer=layer, head=head, to=to)
+
+
+def mute_part(part: str) -> Intervention:
+    return _plain(mute="readout", part=part)
+
+
+def scale(kind: str, factor: float, layer: int | None = None) -> Intervention:
+    return _plain(scale=kind, factor=factor, layer=layer)
+
+
+def no_residual(side: str | None = None, sublayer: str | None = None, layer: int | None = None) -> Intervention:
+    return _plain(no_residual=side or "both", sublayer=sublayer, layer=layer)
+
+
+def skip(side: str, sublayer: str, layer: int | None = None) -> Intervention:
+    return _plain(skip=side, sublayer=sublayer, layer=layer)
+
+
+def weights(kind: str, row: int, values: Sequence[float], layer: int | None = None, head: int | None = None) -> Intervention:
+    return _plain(weights=kind, row=row, values=list(values), layer=layer, head=head)
+
+
+def cell(kind: str, row: int, column: int, value: float, layer: int | None = None, head: int | None = None) -> Intervention:
+    return _plain(weights=kind, row=row, column=column, value=value, layer=layer, head=head)
+
+
+def unmask(what: str) -> Intervention:
+    return _plain(unmask=what)
+
+
+def patch(
+    kind: str, source: str, target: str, of: str = "output", layer: int | None = None, head: int | None = None
+) -> Intervention:
+    return _plain(patch=kind, source=source, target=target, of=of, layer=layer, head=head)
+
+
+def _plain(**values: Any) -> Intervention:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+@contextmanager
+def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary: Vocabulary | None = None) -> Iterator[None]:
+    """Applies interventions, in this order, inside the context. vocabulary: only needed by `patch`. Raises InputError for an
+    intervention that this model cannot have, so that a mistyped layer does not look like one without effect."""
+    with ExitStack() as stack:
+        target = stack.enter_context(Target(model, vocabulary))
+        for intervention in interventions:
+            for undo in parse(intervention).apply(target):
+                stack.callback(undo)
+        yield
+
+
+def parse(intervention: Intervention) -> "Change":
+    """Returns an intervention as an object of its class. Raises InputError if a key or a value is not valid."""
+    name = next((name for name in CLASSES if isinstance(intervention, Mapping) and name in intervention), None)
+    if not name:
+        raise InputError(f"{to_text(intervention)}: give an intervention, a dictionary with one of {', '.join(CLASSES)}")
+    return validate(CLASSES[name], intervention, where=f"{to_text(intervention)}: ")
+
+
+def describe(model: Seq2Seq, intervention: Intervention) -> str:
+    """Says in a line what an intervention does to a model."""
+    change = parse(intervention)
+    return change.effect() + change.note(Target(model, None))
+
+
+def with_means(model: Seq2Seq, interventions: Sequence[Intervention], batches: Iterable[Batch]) -> list[Intervention]:
+    """Returns the interventions with each `to: mean` replaced by numbers, the mean output of a head over all pieces of the
+    batches under teacher forcing; there is then one intervention per head."""
+    target, changes = Target(model, None), [(parse(intervention), intervention) for intervention in interventions]
+    heads = [
+        of_heads
+        for change, _ in changes
+        if isinstance(change, Mute) and change.to == "mean"
+        for of_heads in change.each(target)
+    ]
+    means = mean_outputs(model, {place for place, _, _ in heads}, batches) if heads else {}
+    resolved: list[Intervention] = []
+    for change, intervention in changes:
+        if isinstance(change, Mute) and change.to == "mean":
+            for place, layer, head in change.each(target):
+                resolved.append(mute(change.mute, layer, head, to=means[place][head - 1].tolist()))
+        else:
+            resolved.append(intervention)
+    return resolved
+
+
+def mean_outputs(model: Seq2Seq, places: Iterable[str], batches: Iterable[Batch]) -> dict[str, Tensor]:
+    """Returns the mean outputs (H, K) of the heads of attention layers, such as decoder.0.cross_attn, over all pieces of the
+    batches under teacher forcing."""
+    names, sums = points(model), dict[str, Tensor]()
+    real: tuple[Tensor, ...] = ()  # of the source (B, S) and of the target (B, T)
+    counts: Counter[str] = Counter()
+
+    def add(place: str, z: Tensor) -> None:  # z (B, T, H, K)
+        of_place = z[real[place.startswith("decoder")]]  # (pieces, H, K)
+        sums[place] = sums.get(place, 0) + of_place.double().sum(0)
+        counts[place] += len(of_place)
+
+    with ExitStack() as stack, observing(model) as device:
+        for place in places:
+            stack.callback(names[f"{place}.hook_z"].on(partial(add, place)))
+        for batch in batches:
+            src, tgt = batch.src.to(device), batch.tgt[:, :-1].to(device)
+            real = padding_mask(src, model.pad_id), padding_mask(batch.tgt[:, 1:].to(device), model.pad_id)
+            model(src, tgt)
+    return {place: sums[place] / counts[place] for place in sums}

@@ -1,0 +1,163 @@
+"""Measure what each head and each sublayer is worth: what BLEU and NLL become without it. Heads are muted, and sublayers are
+skipped, one at a time, in the trained model (Michel et al. 2019; Voita et al. 2019).
+
+entente importance checkpoint=outputs/RUN split=test
+entente importance checkpoint=outputs/RUN split=valid output=FOLDER
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Column, Table
+from torch import Tensor
+
+from entente import checkpoint
+from entente.attention.draw import draw_heads
+from entente.attention.hook_points import points, readout_parts
+from entente.attention.interventions import Intervention, describe, intervene, mute, mute_part, parse, skip, with_means
+from entente.attention.record import KIND_NAMES
+from entente.commands.settings import ImportanceSettings
+from entente.commands.stored import stored_corpus
+from entente.console import Task, clock, log
+from entente.data.module import TranslationData
+from entente.decoding.search import search_name, with_changes
+from entente.errors import InputError
+from entente.evaluation import bleu_tokenizer, evaluate
+from entente.files import open_atomic, write_json
+from entente.models.transformer import Transformer
+from entente.process import prepare_process
+from entente.settings import SearchSettings
+from entente.training.trainer import on_accelerator
+
+SUBLAYERS = {"encoder": ("self", "ff"), "decoder": ("self", "cross", "ff")}
+
+
+class Part(NamedTuple):
+    """What is taken away, and where the picture shows it: in a row and a column of a group."""
+
+    group: str
+    row: int
+    column: int
+    intervention: Intervention
+
+
+class Outcome(NamedTuple):
+    """What a model scores on a split with interventions."""
+
+    interventions: list[Intervention]
+    bleu: float
+    nll: float
+    changed: float  # the share of translations that differ from those without interventions
+
+
+def main(settings: ImportanceSettings) -> None:
+    """Prints what each part is worth, and writes importance.json and a picture."""
+    output = Path(settings.output or settings.checkpoint)
+    if not settings.output and not output.is_dir():
+        raise InputError(f"checkpoint={settings.checkpoint}: not a run's directory; give output=FOLDER for the results")
+    prepare_process(settings.threads)
+    run = checkpoint.load(settings.checkpoint)
+    search, parts = with_changes(run.settings.search, settings.search.model_dump()), [*parts_of(run.model)]
+    batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
+    data = TranslationData(stored_corpus(run, settings.checkpoint, settings.trust_data), run.vocabulary, batch)
+    lists, tokenize = [[part.intervention] for part in parts], bleu_tokenizer(run.settings, run.settings.evaluation)
+    with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
+        plain, *outcomes = outcomes_of(run, data, settings.split, lists, search, tokenize)
+    content = {"split": settings.split, "search": search_name(search), "plain": plain._asdict()}
+    write_json(output / "importance.json", content | {"parts": [outcome._asdict() for outcome in outcomes]})
+    title = f"{run.summary()}: {settings.split}, {search_name(search)}, BLEU {plain.bleu:.2f}, NLL {plain.nll:.3f}"
+    values, largest = losses(parts, outcomes, plain)
+    figure = draw_heads(values, title, largest)
+    for suffix in (".png", ".svg"):
+        with open_atomic(output / f"importance{suffix}") as file:
+            figure.savefig(file, format=suffix[1:])
+    Console(markup=False, emoji=False).print(table([plain, *sorted(outcomes, key=lambda row: row.bleu)], title))
+    log.info("%s, with importance.png and importance.svg", output / "importance.json")
+
+
+def parts_of(model: Any) -> Iterator[Part]:
+    """Yields every head and every sublayer of a Transformer, or the alignment and the parts of the readout of a BiRNN."""
+    names = points(model)
+    if not isinstance(model, Transformer):
+        if "alignment.hook_pattern" in names:
+            yield Part("alignment, uniform", 0, 0, mute("alignment", to="uniform"))
+        for part in readout_parts(model):
+            yield Part(f"readout: {part}", 0, 0, mute_part(part))
+        return
+    for kind, place in (("encoder", "attn"), ("decoder", "attn"), ("cross", "cross_attn")):
+        side = "encoder" if kind == "encoder" else "decoder"
+        for row in range(len(getattr(model, side))):
+            z = names.get(f"{side}.{row}.{place}.hook_z")
+            yield from (
+                Part(KIND_NAMES[kind], row, head, mute(kind, row + 1, head + 1)) for head in range(z.n_heads if z else 0)
+            )
+    for side, sublayers in SUBLAYERS.items():
+        for row, block in enumerate(getattr(model, side)):
+            present = [name for name in sublayers if name in block.present]
+            group = f"{side} sublayers: {', '.join(present)}"
+            yield from (Part(group, row, column, skip(side, name, row + 1)) for column, name in enumerate(present))
+
+
+def outcomes_of(
+    run: checkpoint.TrainedRun,
+    data: TranslationData,
+    split: str,
+    lists: Sequence[Sequence[Intervention]],
+    search: SearchSettings,
+    tokenize: str,
+) -> Iterator[Outcome]:
+    """Yields the outcome without interventions, and then that of each list. `to: mean` means that of the validation split."""
+    evaluation_split = data.evaluation(split)
+    for interventions in lists:
+        for intervention in interventions:
+            describe(run.model, intervention)  # raises InputError before anything is computed
+    began, done, translations = time.monotonic(), 0, list[str]()
+
+    def progress() -> str:
+        left = (time.monotonic() - began) / done * (len(lists) + 1 - done) if done else 0.0
+        return f"{split}: {done} of {len(lists) + 1} evaluations" + (f", {clock(left)} left" if done else "")
+
+    with Task(progress):
+        for interventions in [[], *lists]:
+            resolved = with_means(run.model, interventions, data.evaluation("valid").batches)
+            with intervene(run.model, resolved, run.vocabulary):
+                evaluation = evaluate(run.model, run.vocabulary, evaluation_split, search, tokenize)
+            translations = translations or evaluation.hypotheses
+            different = sum(a != b for a, b in zip(evaluation.hypotheses, translations, strict=True))
+            bleu = float(evaluation.scores("bleu")["bleu"])
+            yield Outcome([*interventions], bleu, evaluation.nll, different / len(translations))
+            done += 1
+
+
+def losses(
+    parts: Sequence[Part], outcomes: Sequence[Outcome], plain: Outcome
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, float]]:
+    """Returns for `draw_heads` what BLEU and NLL lose without each part, by group, and the largest loss of each."""
+    values: dict[str, dict[str, Tensor]] = {}
+    for group in dict.fromkeys(part.group for part in parts):
+        cells = [(part, outcome) for part, outcome in zip(parts, outcomes, strict=True) if part.group == group]
+        size = 1 + max(part.row for part, _ in cells), 1 + max(part.column for part, _ in cells)
+        values[group] = {"BLEU lost": torch.full(size, torch.nan), "NLL added": torch.full(size, torch.nan)}
+        for part, outcome in cells:
+            values[group]["BLEU lost"][part.row, part.column] = plain.bleu - outcome.bleu
+            values[group]["NLL added"][part.row, part.column] = outcome.nll - plain.nll
+    largest = {
+        name: max(1e-9, *(float(of_group[name].nan_to_num().max()) for of_group in values.values()))
+        for name in ("BLEU lost", "NLL added")
+    }
+    return values, largest
+
+
+def table(outcomes: Sequence[Outcome], title: str) -> Table:
+    """Returns the scores of outcomes, the first of which has no interventions, and their differences to it."""
+    plain, columns = outcomes[0], ("BLEU", "NLL", "changed")
+    rows = Table("intervention", *(Column(name, justify="right") for name in columns), title=title)
+    for outcome in outcomes:
+        name = "; ".join(parse(each).effect() for each in outcome.interventions) or "none"
+        bleu, nll = outcome.bleu - plain.bleu, outcome.nll - plain.nll
+        rows.add_row(name, f"{outcome.bleu:.2f} ({bleu:+.2f})", f"{outcome.nll:.3f} ({nll:+.3f})", f"{outcome.changed:.1%}")
+    return rows

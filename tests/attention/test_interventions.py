@@ -1,0 +1,367 @@
+"""Laws of interventions on a trained model: what each of them equals, that it holds in every way of running the model, and that
+nothing of it remains."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import BOS, EOS, LENGTHS, PAD, T, small
+from entente.attention.hook_points import hooked
+from entente.attention.interventions import (
+    Intervention,
+    cell,
+    intervene,
+    mute,
+    mute_part,
+    no_residual,
+    patch,
+    scale,
+    skip,
+    unmask,
+    weights,
+    with_means,
+)
+from entente.data.batches import Batch
+from entente.data.tokenizer import BOS as BOS_ID
+from entente.data.tokenizer import EOS as EOS_ID
+from entente.data.tokenizer import Vocabulary
+from entente.decoding.search import search
+from entente.errors import InputError
+from entente.fast.attach import attach
+from entente.models.seq2seq import Seq2Seq, pad
+from entente.settings import SearchSettings
+from numerics import REAL, close, logits, logits_in_chunks, model_of
+
+OF_TRANSFORMER: dict[str, Intervention] = {
+    "mute": mute("cross", layer=2, head=1),
+    "mute_mean": mute("decoder", layer=1, head=3, to=[0.5, -1.0, 2.0, 0.0, 1.0, -0.25, 3.0]),
+    "mute_uniform": mute("encoder", layer=2, head=2, to="uniform"),
+    "scale": scale("cross", 0.5),
+    "no_residual": no_residual("decoder", "cross"),
+    "skip": skip("decoder", "self", layer=2),
+    "weights": weights("cross", row=2, values=[0.25, 0.75], layer=1, head=2),
+    "weights_self": weights("decoder", row=1, values=[0.9, 0.1]),
+    "cell": cell("cross", row=3, column=1, value=0.875),
+    "padding": unmask("padding"),
+}
+OF_BIRNN: dict[str, Intervention] = {
+    "scale": scale("alignment", 3.0),
+    "uniform": mute("alignment", to="uniform"),
+    "weights": weights("alignment", row=2, values=[0.25, 0.75]),
+    "cell": cell("alignment", row=3, column=1, value=0.875),
+    "padding": unmask("padding"),
+    "state": mute_part("state"),
+    "word": mute_part("word"),
+    "context": mute_part("context"),
+}
+TO_SOURCE = {"transformer": ("cross", "decoder.1.cross_attn.hook_pattern"), "birnn": ("alignment", "alignment.hook_pattern")}
+CASES = [("transformer", key) for key in OF_TRANSFORMER] + [("birnn", key) for key in OF_BIRNN]
+
+
+def of(name: str, key: str) -> Intervention:
+    return (OF_TRANSFORMER if name == "transformer" else OF_BIRNN)[key]
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_without_interventions_every_bit_is_equal(model: Seq2Seq, fast: bool, src: Tensor, tgt: Tensor) -> None:
+    model = attach(model) if fast else model
+    expected = logits(model, src, tgt)
+    with intervene(model, []):
+        assert torch.equal(logits(model, src, tgt), expected)
+
+
+@pytest.mark.parametrize(("name", "key"), CASES)
+def test_an_intervention_changes_the_output_and_leaves_nothing_behind(name: str, key: str, src: Tensor, tgt: Tensor) -> None:
+    model = attach(small(name, spread=0.3))
+    expected, modules = logits(model, src, tgt), [dict(vars(module)) for module in model.modules()]
+    with pytest.raises(ZeroDivisionError), intervene(model, [of(name, key)]):
+        assert (logits(model, src, tgt) - expected).abs().max() > 1e-6
+        raise ZeroDivisionError
+    assert torch.equal(logits(model, src, tgt), expected)
+    for module, before in zip(model.modules(), modules, strict=True):
+        assert vars(module).keys() == before.keys()
+        assert not module._forward_hooks and not module._forward_pre_hooks
+
+
+@pytest.mark.parametrize(("name", "key"), CASES)
+@pytest.mark.parametrize("beam", [1, 5])
+def test_search_with_the_cache_scores_its_outputs_as_teacher_forcing_does(name: str, key: str, beam: int, src: Tensor) -> None:
+    model = attach(small(name, spread=0.3))
+    settings = SearchSettings(beam=beam, length_penalty=0, length_factor=0, length_offset=T)
+    with intervene(model, [of(name, key)]):
+        for i, [best, *_] in enumerate(search(model, src, settings, BOS, EOS)):
+            read = torch.tensor([[BOS, *best.tokens][:T]])
+            produced = torch.tensor([*best.tokens, EOS][: read.size(1)])
+            row = logits(model, src[i : i + 1], read)[0]
+            row[:, model.pad_id] = -torch.inf
+            scores = row.log_softmax(-1).gather(1, produced[:, None])
+            assert float(scores.sum().detach()) == pytest.approx(best.score, abs=1e-9)
+
+
+@pytest.mark.parametrize(("name", "key"), CASES)
+def test_steps_one_at_a_time_equal_all_at_once(name: str, key: str, src: Tensor, tgt: Tensor) -> None:
+    model = attach(small(name, spread=0.3))
+    with intervene(model, [of(name, key)]):
+        close(logits_in_chunks(model, src, tgt, [1] * T), logits(model, src, tgt))
+
+
+def changed(model: Seq2Seq, change: Any) -> Seq2Seq:
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        change(twin)
+    return twin
+
+
+def test_a_muted_head_equals_zero_columns_of_w_o(src: Tensor, tgt: Tensor) -> None:
+    model: Any = small("transformer", spread=0.3)
+    expected = changed(model, lambda m: m.decoder[1].cross_attention.out.weight[:, :7].zero_())
+    with intervene(model, [mute("cross", layer=2, head=1)]):
+        close(logits(model, src, tgt), logits(expected, src, tgt))
+
+
+@pytest.mark.parametrize("score", ["dot", "bilinear", "cosine", "additive"])
+def test_a_scale_multiplies_the_scores(score: str, src: Tensor, tgt: Tensor) -> None:
+    model: Any = small("transformer", spread=0.3, score=score)
+
+    def scaled(m: Any) -> None:
+        for block in m.decoder:
+            layer = block.cross_attention
+            parts = {"cosine": "factor", "additive": "weight"}
+            for value in (getattr(layer.score, parts[score]),) if score in parts else layer.query.parameters():
+                value.mul_(0.5)
+
+    with intervene(model, [scale("cross", 0.5)]):
+        close(logits(model, src, tgt), logits(changed(model, scaled), src, tgt))
+    with intervene(model, [scale("cross", 1.0)]):
+        assert torch.equal(logits(model, src, tgt), logits(changed(model, lambda m: None), src, tgt))
+
+
+def test_a_scale_of_additive_alignment_multiplies_v(src: Tensor, tgt: Tensor) -> None:
+    model: Any = small("birnn", spread=0.3)
+    with intervene(model, [scale("alignment", 3.0)]):
+        close(logits(model, src, tgt), logits(changed(model, lambda m: m.attention.score.weight.mul_(3)), src, tgt))
+
+
+def test_no_residual_equals_a_model_built_without_it(src: Tensor, tgt: Tensor) -> None:
+    model = small("transformer", spread=0.3)
+    without = small("transformer", residual=[])
+    without.load_state_dict(model.state_dict())
+    with intervene(model, [no_residual()]):
+        close(logits(model, src, tgt), logits(without, src, tgt))
+
+
+def test_a_skipped_sublayer_adds_nothing(src: Tensor, tgt: Tensor) -> None:
+    model: Any = small("transformer", spread=0.3)
+
+    def silent(m: Any) -> None:
+        for block in m.encoder:
+            block.ff[2].weight.zero_()
+            block.ff[2].bias.zero_()
+
+    with intervene(model, [skip("encoder", "ff")]):
+        close(logits(model, src, tgt), logits(changed(model, silent), src, tgt))
+
+
+def test_without_the_mask_of_the_future_a_piece_sees_later_ones(src: Tensor, tgt: Tensor) -> None:
+    model, other = small("transformer", spread=0.3), tgt.clone()
+    other[:, -1] = (tgt[:, -1] + 5) % 37
+    with intervene(model, [unmask("future")]):
+        assert not torch.equal(logits(model, src, other)[:, 0], logits(model, src, tgt)[:, 0])
+
+
+@pytest.mark.parametrize(("part", "start", "end"), [("state", 0, 19), ("word", 19, 36), ("context", 36, None)])
+def test_a_muted_part_of_the_readout_equals_zero_columns_of_its_weight(
+    part: str, start: int, end: int | None, src: Tensor, tgt: Tensor
+) -> None:
+    model: Any = small("birnn", spread=0.3)
+    expected = changed(model, lambda m: m.readout.weight[:, start:end].zero_())
+    with intervene(model, [mute_part(part)]):
+        close(logits(model, src, tgt), logits(expected, src, tgt))
+
+
+def test_the_context_of_a_residual_readout_is_muted(src: Tensor, tgt: Tensor) -> None:
+    model: Any = small("birnn", spread=0.3, readout="residual")
+
+    def silent(m: Any) -> None:
+        m.context.weight.zero_()
+        m.context.bias.zero_()
+
+    with intervene(model, [mute_part("context")]):
+        close(logits(model, src, tgt), logits(changed(model, silent), src, tgt))
+
+
+def recorded(
+    model: Seq2Seq,
+    name: str,
+    interventions: Sequence[Intervention],
+    src: Tensor,
+    tgt: Tensor,
+    vocabulary: Vocabulary | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Returns the logits, and the activation with this name: (B, T, H, K), or (B, T, S) with H = 1 as (B, H, T, S)."""
+    values: list[Tensor] = []
+    with (
+        intervene(model, interventions, vocabulary),
+        hooked(model, [(name, lambda value, hook: values.append(value.clone()))]),
+    ):
+        output = logits(model, src, tgt)
+    value = torch.cat(values, dim=-2 if "alignment" in name else 0)
+    return output, value if value.dim() == 4 else value.unsqueeze(1)
+
+
+@pytest.mark.parametrize("name", [*TO_SOURCE])
+def test_uniform_weights_are_equal_on_the_real_keys(name: str, src: Tensor, tgt: Tensor) -> None:
+    kind, pattern = TO_SOURCE[name]
+    _, values = recorded(small(name, spread=0.3), pattern, [mute(kind, to="uniform")], src, tgt)
+    close(values, (REAL / REAL.double().sum(-1, keepdim=True))[:, None, None].expand_as(values))
+
+
+@pytest.mark.parametrize("name", [*TO_SOURCE])
+def test_weights_change_one_row_of_the_sentences_that_have_its_keys(name: str, src: Tensor, tgt: Tensor) -> None:
+    model, (kind, pattern), row = small(name, spread=0.3), TO_SOURCE[name], [0.25, 0.5, 0.25]
+    layer = 2 if name == "transformer" else None
+    changes = [], [weights(kind, 2, row, layer)], [cell(kind, 2, column=3, value=0.875, layer=layer)]
+    before, of_row, of_cell = (recorded(model, pattern, change, src, tgt)[1] for change in changes)
+    assert torch.equal(of_row[:, :, :2], before[:, :, :2]) and torch.equal(of_cell[:, :, :2], before[:, :, :2])
+    for b, length in enumerate(LENGTHS):
+        old, of_row_2, of_cell_2 = (values[b, :, 2] for values in (before, of_row, of_cell))  # (H, S)
+        expected = torch.nn.functional.pad(old.new_tensor(row), (0, old.size(-1) - 3)).expand_as(old)
+        assert torch.equal(of_row_2, expected if length >= 3 else old)
+        rest = old.index_fill(-1, torch.tensor(3), 0.0)
+        scaled = (rest * (0.125 / rest.sum(-1, keepdim=True))).index_fill(-1, torch.tensor(3), 0.875)
+        close(of_cell_2, scaled if length >= 4 else old)
+
+
+def test_weights_that_no_sentence_can_have_are_reported(src: Tensor, tgt: Tensor, caplog: pytest.LogCaptureFixture) -> None:
+    model = small("transformer", spread=0.3)
+    for kind, column in (("cross", 11), ("decoder", 2)):  # sources have at most 11 pieces; row 1 sees two target pieces
+        with intervene(model, [cell(kind, row=1, column=column, value=1.0)]):
+            logits(model, src, tgt)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(":")[0] for line in lines] == [
+        "weights cross, row 1, column 11, value 1.0",
+        "weights decoder, row 1, column 2, value 1.0",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_mean_outputs_are_means_over_all_pieces(kind: str) -> None:
+    model, point = small("transformer", spread=0.3), {"encoder": "encoder.1.attn", "decoder": "decoder.1.attn"}
+    pairs = [([5, 6, 7, EOS], [BOS, 9, EOS]), ([8, EOS], [BOS, 9, 10, 11, 12, EOS])]
+    outputs = [
+        recorded(
+            model, f"{point.get(kind, 'decoder.1.cross_attn')}.hook_z", [], torch.tensor([source]), torch.tensor([target[:-1]])
+        )[1][0]
+        for source, target in pairs
+    ]
+    src, tgt = pad([source for source, _ in pairs], PAD), pad([target for _, target in pairs], PAD)
+    batch = Batch(src, tgt, torch.arange(2), torch.empty(0))
+    [resolved] = with_means(model, [mute(kind, layer=2, head=3, to="mean")], [batch])
+    close(torch.tensor(resolved["to"], dtype=torch.float64), torch.cat(outputs).mean(0)[2])
+    assert len(with_means(model, [mute(kind, to="mean"), scale(kind, 2.0)], [batch])) == 2 * 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "of", "point"),
+    [
+        ("transformer", "encoder", "output", "encoder.1.attn.hook_z"),
+        ("transformer", "decoder", "output", "decoder.1.attn.hook_z"),
+        ("transformer", "cross", "output", "decoder.1.cross_attn.hook_z"),
+        ("transformer", "encoder", "weights", "encoder.1.attn.hook_pattern"),
+        ("transformer", "decoder", "weights", "decoder.1.attn.hook_pattern"),
+        ("transformer", "cross", "weights", "decoder.1.cross_attn.hook_pattern"),
+        ("birnn", "alignment", "weights", "alignment.hook_pattern"),
+    ],
+)
+def test_a_patch_puts_in_what_another_pair_gives(name: str, kind: str, of: str, point: str, vocabulary: Vocabulary) -> None:
+    model = model_of(name, vocabulary).double()
+    texts = {"plain": ("Le chat noir dort.", "He sleeps here."), "other": ("Le noir chat dort.", "He is hungry here, Jane.")}
+    ids = {
+        key: (
+            torch.tensor([[*vocabulary.src.encode(source), EOS_ID]]),
+            torch.tensor([[BOS_ID, *vocabulary.tgt.encode(target)]]),
+        )
+        for key, (source, target) in texts.items()
+    }
+    layer, head = (2, 3) if name == "transformer" else (None, None)
+    change = patch(kind, *texts["other"], of=of, layer=layer, head=head)
+    before, plain = recorded(model, point, [], *ids["plain"])
+    after, patched = recorded(model, point, [change], *ids["plain"], vocabulary)
+    _, other = recorded(model, point, [], *ids["other"])
+    assert (after - before).abs().max() > 1e-6
+    if of == "output":  # (B, T, H, K) -> (B, H, T, K)
+        plain, patched, other = (value.transpose(1, 2) for value in (plain, patched, other))
+    expected = plain.clone()
+    heads, size = slice(2, 3) if head else slice(None), plain.shape[2:]
+    expected[:, heads] = other[:, heads, : size[0], : size[1]]
+    assert torch.equal(patched, expected)
+    with intervene(model, [patch(kind, *texts["plain"], of=of)], vocabulary):
+        close(logits(model, *ids["plain"]), before)  # a pair's own output changes nothing
+
+
+def test_a_patch_from_a_source_of_another_length_is_refused(vocabulary: Vocabulary) -> None:
+    model = model_of("transformer", vocabulary)
+    source = torch.tensor([[*vocabulary.src.encode("Il a faim."), EOS_ID]])
+    with (
+        intervene(model, [patch("cross", "Le chat noir dort.", "He is hungry.", of="weights")], vocabulary),
+        pytest.raises(InputError, match=f"the sources have {source.size(1)} and"),
+    ):
+        logits(model, source, torch.tensor([[BOS_ID, 9]]))
+
+
+def test_nested_interventions_end_one_by_one(src: Tensor, tgt: Tensor) -> None:
+    model = small("transformer", spread=0.3)
+    plain = logits(model, src, tgt)
+    with intervene(model, [mute("cross", layer=1)]):
+        outer = logits(model, src, tgt)
+        with intervene(model, [weights("cross", 2, [1.0], layer=2)]):
+            inner = logits(model, src, tgt)
+        assert torch.equal(logits(model, src, tgt), outer)
+    with intervene(model, [weights("cross", 2, [1.0], layer=2), mute("cross", layer=1)]):
+        close(logits(model, src, tgt), inner)
+    assert torch.equal(logits(model, src, tgt), plain)
+
+
+def test_a_search_refuses_to_see_the_future(src: Tensor) -> None:
+    model = small("transformer", spread=0.3)
+    with intervene(model, [unmask("future")]), pytest.raises(InputError, match="no later pieces; use score"):
+        search(model, src, SearchSettings(length_offset=T), BOS, EOS)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "intervention", "message"),
+    [
+        ("transformer", {}, {"mutes": "cross"}, "with one of mute"),
+        ("transformer", {}, mute("cross", layer=3), "layer=3: choose from 1 to 2"),
+        ("transformer", {}, mute("cross", head=4), "head=4: choose from 1 to 3"),
+        ("transformer", {}, mute("alignment"), "this model has no such attention"),
+        ("transformer", {"sublayers": ["self", "ff"]}, mute("cross"), "this model has no such attention"),
+        ("transformer", {"residual": []}, no_residual(), "does not have that residual connection"),
+        ("transformer", {}, skip("encoder", "cross"), "no such sublayer"),
+        ("transformer", {}, weights("cross", 1, [0.5, 0.4]), "the sum of values is 0.9; give weights whose sum is 1"),
+        ("birnn", {}, mute("alignment"), "no heads"),
+        ("birnn", {"score": "none"}, scale("alignment", 2.0), "this model has no such attention"),
+        ("birnn", {}, no_residual(), "no such sublayer"),
+        ("birnn", {}, unmask("future"), "no such mask"),
+        ("transformer", {"mask_future": False}, unmask("future"), "no such mask"),
+        ("transformer", {"mask_padding": False}, unmask("padding"), "no such mask"),
+        ("transformer", {}, {"unmask": "future", "layer": 1}, "layer=1: no such setting"),
+        ("transformer", {}, {"mute": "cross", "heads": 1}, "heads=1: no such setting; did you mean head"),
+        ("transformer", {}, {"weights": "cross", "row": 1}, "give either values, or column and value"),
+        ("transformer", {}, mute("cross", to=[1.0, 2.0]), "to: give 7 numbers"),
+        ("transformer", {}, mute("cross", to="mean"), "to=mean needs sentences"),
+        ("transformer", {}, mute_part("state"), "no such readout"),
+        ("transformer", {}, patch("cross", "a", "b"), "needs a vocabulary"),
+        ("birnn", {"readout": "residual"}, mute_part("word"), "no such readout"),
+        ("birnn", {}, {"mute": "readout"}, "mute=readout and part go together"),
+    ],
+)
+def test_what_cannot_have_an_effect_is_refused(name: str, changes: Any, intervention: Any, message: str) -> None:
+    model = small(name, **changes)
+    with pytest.raises(InputError, match=message), intervene(model, [intervention]):
+        pass
+    assert "encode" not in vars(model) and "decode" not in vars(model)

@@ -1,0 +1,90 @@
+"""`entente importance`, and `entente evaluate` with interventions, report what evaluations of a changed model give."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import entente
+from bad_inputs import run
+from entente.attention.interventions import intervene, mute, with_means
+from entente.data.corpora import read_corpus
+from entente.data.module import TranslationData
+from entente.evaluation import Evaluation, evaluate
+from entente.training.train import train
+from tiny import SMALL, run_settings, write_corpus
+
+STEPS = ["trainer.max_steps=61", "trainer.validate_every=61", "trainer.threads=1", "optim.lr=0.02"]
+QUIET = ["views.attention=false", "views.heads=0", "views.translations=0", "views.diagnosis=0"]
+
+
+@pytest.fixture(scope="module", params=sorted(SMALL))
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    overrides = [f"model={request.param}", *SMALL[request.param], *write_corpus(folder), f"output_dir={folder}", *STEPS, *QUIET]
+    train(run_settings(overrides, name="run"))
+    return folder
+
+
+def evaluated(folder: Path, *interventions: object) -> Evaluation:
+    model = entente.load(folder / "run", device="cpu")
+    data = TranslationData(read_corpus(model.settings.data), model.vocabulary, model.settings.data.batch)
+    with intervene(model.model, with_means(model.model, interventions, data.evaluation("valid").batches)):
+        return evaluate(model.model, model.vocabulary, data.evaluation("test"), model.settings.search)
+
+
+def test_every_head_and_sublayer_is_measured(folder: Path) -> None:
+    ended = run("importance checkpoint=run trust_data=true accelerator=cpu threads=1", folder)
+    assert ended.code == 0, ended.err
+    report = json.loads((folder / "run/importance.json").read_text())
+    parts = {json.dumps(part["interventions"]): part for part in report["parts"]}
+    plain = evaluated(folder)
+    assert report["plain"] == {"interventions": [], "bleu": plain.scores("bleu")["bleu"], "nll": plain.nll, "changed": 0.0}
+    transformer = folder.name.startswith("transformer")
+    assert len(parts) == len(report["parts"]) == (3 * 2 + 5 if transformer else 1 + 3)
+    for part in report["parts"]:
+        expected = evaluated(folder, *part["interventions"])
+        assert (part["bleu"], part["nll"]) == (expected.scores("bleu")["bleu"], expected.nll)
+        different = [a != b for a, b in zip(expected.hypotheses, plain.hypotheses, strict=True)]
+        assert part["changed"] == sum(different) / len(different)
+    assert max(part["changed"] for part in report["parts"]) > 0
+    assert (folder / "run/importance.png").read_bytes().startswith(b"\x89PNG") and (folder / "run/importance.svg").is_file()
+    lines = [line for line in ended.out.splitlines() if line.startswith("\u2502")]
+    assert lines[0].split()[1] == "none" and len(lines) == 1 + len(parts)
+    alone = run("importance checkpoint=run/checkpoints/best.ckpt trust_data=true", folder)
+    assert (alone.code, alone.err.count("\n")) == (2, 1) and "give output=FOLDER" in alone.err
+
+
+def test_a_model_is_evaluated_with_interventions(folder: Path) -> None:
+    kind = "cross" if folder.name.startswith("transformer") else "alignment"
+    change = f"{{mute: {kind}, to: uniform}}"
+    common = "evaluate checkpoint=run trust_data=true accelerator=cpu threads=1 output="
+    ended = run(f'{common}flat intervene="[{change}]"', folder)
+    assert ended.code == 0 and f"with mute {kind}, to uniform" in ended.out
+    expected = evaluated(folder, mute(kind, to="uniform"))
+    metrics = json.loads((folder / "flat/metrics.json").read_text())["test"]
+    assert (metrics["bleu"], metrics["nll"]) == (expected.scores("bleu")["bleu"], expected.nll)
+    last = f"{{scale: {kind}, factor: 0.5}}" if kind == "alignment" else "{mute: cross, layer: 1, head: 2, to: mean}"
+    ended = run(f'{common}rows split=[valid,test] intervene="[[{change}],[{change},{last}]]"', folder)
+    assert ended.code == 0, ended.err
+    rows = json.loads((folder / "rows/interventions.json").read_text())
+    assert [*rows] == ["valid", "test"] and [len(row["interventions"]) for row in rows["test"]] == [0, 1, 2]
+    assert rows["test"][1]["nll"] == expected.nll and not (folder / "rows/metrics.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("[{mute: nothing}]", "mute=nothing: choose one of"),
+        ("[{mute: decoder, layer: 7}]", "choose from 1 to 1|no such attention"),
+        ("[[{scale: encoder}]]", "factor is not set"),
+        ("[mute]", "intervene=.mute.: give a list"),
+    ],
+)
+def test_a_mistaken_intervention_is_one_line(folder: Path, change: str, message: str) -> None:
+    ended = run(f'evaluate checkpoint=run trust_data=true accelerator=cpu output=x intervene="{change}"', folder)
+    assert ended.code == 2 and ended.err.startswith("error: ") and ended.err.count("\n") == 1
+    import re
+
+    assert re.search(message, ended.err), ended.err
+    assert not (folder / "x").exists()
