@@ -110,6 +110,7 @@ def test_steps_one_at_a_time_equal_all_at_once(name: str, key: str, src: Tensor,
 
 
 def changed(model: Seq2Seq, change: Any) -> Seq2Seq:
+    assert "encode" not in vars(model), "a copy would have the interventions too"
     twin = copy.deepcopy(model)
     with torch.no_grad():
         change(twin)
@@ -134,16 +135,18 @@ def test_a_scale_multiplies_the_scores(score: str, src: Tensor, tgt: Tensor) -> 
             for value in (getattr(layer.score, parts[score]),) if score in parts else layer.query.parameters():
                 value.mul_(0.5)
 
+    plain, expected = logits(model, src, tgt), logits(changed(model, scaled), src, tgt)
     with intervene(model, [scale("cross", 0.5)]):
-        close(logits(model, src, tgt), logits(changed(model, scaled), src, tgt))
+        close(logits(model, src, tgt), expected)
     with intervene(model, [scale("cross", 1.0)]):
-        assert torch.equal(logits(model, src, tgt), logits(changed(model, lambda m: None), src, tgt))
+        assert torch.equal(logits(model, src, tgt), plain)
 
 
 def test_a_scale_of_additive_alignment_multiplies_v(src: Tensor, tgt: Tensor) -> None:
     model: Any = small("birnn", spread=0.3)
+    expected = changed(model, lambda m: m.attention.score.weight.mul_(3))
     with intervene(model, [scale("alignment", 3.0)]):
-        close(logits(model, src, tgt), logits(changed(model, lambda m: m.attention.score.weight.mul_(3)), src, tgt))
+        close(logits(model, src, tgt), logits(expected, src, tgt))
 
 
 def test_no_residual_equals_a_model_built_without_it(src: Tensor, tgt: Tensor) -> None:
@@ -162,8 +165,9 @@ def test_a_skipped_sublayer_adds_nothing(src: Tensor, tgt: Tensor) -> None:
             block.ff[2].weight.zero_()
             block.ff[2].bias.zero_()
 
+    expected = changed(model, silent)
     with intervene(model, [skip("encoder", "ff")]):
-        close(logits(model, src, tgt), logits(changed(model, silent), src, tgt))
+        close(logits(model, src, tgt), logits(expected, src, tgt))
 
 
 def test_without_the_mask_of_the_future_a_piece_sees_later_ones(src: Tensor, tgt: Tensor) -> None:
@@ -190,8 +194,9 @@ def test_the_context_of_a_residual_readout_is_muted(src: Tensor, tgt: Tensor) ->
         m.context.weight.zero_()
         m.context.bias.zero_()
 
+    expected = changed(model, silent)
     with intervene(model, [mute_part("context")]):
-        close(logits(model, src, tgt), logits(changed(model, silent), src, tgt))
+        close(logits(model, src, tgt), logits(expected, src, tgt))
 
 
 def recorded(
