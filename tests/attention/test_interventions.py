@@ -98,6 +98,8 @@ def test_search_with_the_cache_scores_its_outputs_as_teacher_forcing_does(name: 
             produced = torch.tensor([*best.tokens, EOS][: read.size(1)])
             row = logits(model, src[i : i + 1], read)[0]
             row[:, model.pad_id] = -torch.inf
+            if beam == 1:
+                assert torch.equal(row.argmax(-1), produced)
             scores = row.log_softmax(-1).gather(1, produced[:, None])
             assert float(scores.sum().detach()) == pytest.approx(best.score, abs=1e-9)
 
