@@ -252,7 +252,7 @@ class Weights(OfHeads):
         if self.values is not None:
             wanted[: len(self.values)] = rows.new_tensor(self.values)
         elif self.column is not None:
-            wanted[self.column] = self.value
+            wanted[self.column] = self.value or 0.0
         if wanted[n_keys:].any():
             return pattern
         new = wanted[:n_keys].expand_as(rows)
