@@ -4,7 +4,6 @@ Shapes: B sentences, H heads, K width of a head, T queries, S keys.
 """
 
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -236,16 +235,16 @@ class Weights(OfHeads):
             yield f"the sum of values is {sum(self.values):.6g}; give weights whose sum is 1"
 
     def apply(self, target: Target) -> Iterator[Undo]:
-        reached = threading.Event()
+        reached: list[bool] = []  # for each call of the attention, whether a sentence changed
         for place in self.places(target, self.weights):
             yield target.pattern(place, partial(self._put, target, self.heads(target, place), reached))
         yield partial(self._warn, reached)
 
-    def _warn(self, reached: threading.Event) -> None:
-        if not reached.is_set():
+    def _warn(self, reached: list[bool]) -> None:
+        if reached and not any(reached):
             log.warning("%s: had no effect: no sentence had such a row and keys", self.effect())
 
-    def _put(self, target: Target, heads: slice, reached: threading.Event, pattern: Tensor, reachable: Tensor) -> Tensor:
+    def _put(self, target: Target, heads: slice, reached: list[bool], pattern: Tensor, reachable: Tensor) -> Tensor:
         here = target.positions(self.weights, pattern.size(2)) == self.row
         rows, n_keys = pattern[:, heads, here], pattern.size(-1)  # (B, heads, rows, S)
         wanted = torch.zeros(max(n_keys, len(self.values or ()), 1 + (self.column or 0))).to(rows)
@@ -254,14 +253,14 @@ class Weights(OfHeads):
         elif self.column is not None:
             wanted[self.column] = self.value or 0.0
         if wanted[n_keys:].any():
+            reached.append(False)
             return pattern
         new = wanted[:n_keys].expand_as(rows)
         if self.column is not None:
             rest = rows.masked_fill(torch.arange(n_keys, device=rows.device) == self.column, 0)
             new = new + rest * ((1 - wanted.sum()) / rest.sum(-1, keepdim=True).clamp(min=1e-12))
         possible = (reachable[:, heads, here] | (new == 0)).all(-1, keepdim=True) & (new.sum(-1, keepdim=True) > 0.999)
-        if possible.any():
-            reached.set()
+        reached.append(bool(possible.any()))
         pattern[:, heads, here] = torch.where(possible, new, rows)
         return pattern
 

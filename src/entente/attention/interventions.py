@@ -30,40 +30,49 @@ Intervention = Mapping[str, Any]
 
 
 def mute(kind: str, layer: int | None = None, head: int | None = None, to: str | Sequence[float] = "zero") -> Intervention:
+    """Replaces what heads return: by zero, by that of `uniform` weights, or by K numbers, such as their mean."""
     return _plain(mute=kind, layer=layer, head=head, to=to)
 
 
 def mute_part(part: str) -> Intervention:
+    """Takes the state, the word just read or the context away from the readout of a BiRNN."""
     return _plain(mute="readout", part=part)
 
 
 def scale(kind: str, factor: float, layer: int | None = None) -> Intervention:
+    """Multiplies scores before the mask and the softmax."""
     return _plain(scale=kind, factor=factor, layer=layer)
 
 
 def no_residual(side: str | None = None, sublayer: str | None = None, layer: int | None = None) -> Intervention:
+    """Leaves out the `x +` around a sublayer, by default around all sublayers of both sides."""
     return _plain(no_residual=side or "both", sublayer=sublayer, layer=layer)
 
 
 def skip(side: str, sublayer: str, layer: int | None = None) -> Intervention:
+    """Makes the output of a sublayer 0."""
     return _plain(skip=side, sublayer=sublayer, layer=layer)
 
 
 def weights(kind: str, row: int, values: Sequence[float], layer: int | None = None, head: int | None = None) -> Intervention:
+    """Sets the weights of one query; keys beyond `values`, whose sum is 1, get 0."""
     return _plain(weights=kind, row=row, values=list(values), layer=layer, head=head)
 
 
 def cell(kind: str, row: int, column: int, value: float, layer: int | None = None, head: int | None = None) -> Intervention:
+    """Sets one weight, and scales the others of its row to the rest."""
     return _plain(weights=kind, row=row, column=column, value=value, layer=layer, head=head)
 
 
 def unmask(what: str) -> Intervention:
+    """Lifts the mask of `padding`, or that of the `future`."""
     return _plain(unmask=what)
 
 
 def patch(
     kind: str, source: str, target: str, of: str = "output", layer: int | None = None, head: int | None = None
 ) -> Intervention:
+    """Puts in the `output` or the `weights` of heads for another sentence pair."""
     return _plain(patch=kind, source=source, target=target, of=of, layer=layer, head=head)
 
 
@@ -100,19 +109,13 @@ def describe(model: Seq2Seq, intervention: Intervention) -> str:
 def with_means(model: Seq2Seq, interventions: Sequence[Intervention], batches: Iterable[Batch]) -> list[Intervention]:
     """Returns the interventions with each `to: mean` replaced by numbers, the mean output of a head over all pieces of the
     batches under teacher forcing; there is then one intervention per head."""
-    target, changes = Target(model, None), [(parse(intervention), intervention) for intervention in interventions]
-    heads = [
-        of_heads
-        for change, _ in changes
-        if isinstance(change, Mute) and change.to == "mean"
-        for of_heads in change.each(target)
-    ]
-    means = mean_outputs(model, {place for place, _, _ in heads}, batches) if heads else {}
-    resolved: list[Intervention] = []
-    for change, intervention in changes:
+    target, resolved = Target(model, None), list[Intervention]()
+    for intervention in interventions:
+        change = parse(intervention)
         if isinstance(change, Mute) and change.to == "mean":
-            for place, layer, head in change.each(target):
-                resolved.append(mute(change.mute, layer, head, to=means[place][head - 1].tolist()))
+            heads = [*change.each(target)]
+            means = mean_outputs(model, {place for place, _, _ in heads}, batches)
+            resolved += [mute(change.mute, layer, head, to=means[place][head - 1].tolist()) for place, layer, head in heads]
         else:
             resolved.append(intervention)
     return resolved

@@ -18,7 +18,7 @@ from torch import Tensor
 from entente import checkpoint
 from entente.attention.draw import draw_heads
 from entente.attention.hook_points import points, readout_parts
-from entente.attention.interventions import Intervention, describe, intervene, mute, mute_part, parse, skip, with_means
+from entente.attention.interventions import Intervention, intervene, mute, mute_part, parse, skip, with_means
 from entente.attention.record import KIND_NAMES
 from entente.commands.settings import ImportanceSettings
 from entente.commands.stored import stored_corpus
@@ -112,9 +112,10 @@ def outcomes_of(
 ) -> Iterator[Outcome]:
     """Yields the outcome without interventions, and then that of each list. `to: mean` means that of the validation split."""
     evaluation_split = data.evaluation(split)
-    for interventions in lists:
-        for intervention in interventions:
-            describe(run.model, intervention)  # raises InputError before anything is computed
+    resolved = [with_means(run.model, interventions, data.evaluation("valid").batches) for interventions in ([], *lists)]
+    for interventions in resolved:
+        with intervene(run.model, interventions, run.vocabulary):
+            pass  # raises InputError before anything is evaluated
     began, done, translations = time.monotonic(), 0, list[str]()
 
     def progress() -> str:
@@ -122,14 +123,13 @@ def outcomes_of(
         return f"{split}: {done} of {len(lists) + 1} evaluations" + (f", {clock(left)} left" if done else "")
 
     with Task(progress):
-        for interventions in [[], *lists]:
-            resolved = with_means(run.model, interventions, data.evaluation("valid").batches)
-            with intervene(run.model, resolved, run.vocabulary):
+        for original, interventions in zip(([], *lists), resolved, strict=True):
+            with intervene(run.model, interventions, run.vocabulary):
                 evaluation = evaluate(run.model, run.vocabulary, evaluation_split, search, tokenize)
             translations = translations or evaluation.hypotheses
             different = sum(a != b for a, b in zip(evaluation.hypotheses, translations, strict=True))
             bleu = float(evaluation.scores("bleu")["bleu"])
-            yield Outcome([*interventions], bleu, evaluation.nll, different / len(translations))
+            yield Outcome([*original], bleu, evaluation.nll, different / len(translations))
             done += 1
 
 
