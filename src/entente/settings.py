@@ -40,6 +40,7 @@ File = Annotated[str, AfterValidator(os.path.expanduser)]  # a path; ~ is replac
 OutputDir = Annotated[File, Field(description="folder of the runs")]
 LISTS = Field(strict=False)  # a tuple that may be given as a list, as in YAML
 Sublayer = Literal["self", "cross", "ff"]
+AttentionKind = Literal["encoder", "decoder", "cross", "alignment"]
 Sublayers = Annotated[tuple[Sublayer, ...], LISTS]
 Norm = Literal["pre", "post", "rms", "none"]
 Projection = Literal["query", "key", "value"]

@@ -19,10 +19,9 @@ from entente.data.tokenizer import BOS
 from entente.errors import InputError
 from entente.models.birnn import BiRNN
 from entente.models.seq2seq import Seq2Seq
-from entente.settings import LISTS, Count, SearchSettings, Section, Sublayer, setting
+from entente.settings import LISTS, AttentionKind, Count, SearchSettings, Section, Sublayer, setting
 from entente.validation import to_text
 
-Kind = Literal["encoder", "decoder", "cross", "alignment"]
 Side = Literal["encoder", "decoder"]
 Part = Literal["state", "word", "context"]
 Row = Annotated[int, Field(ge=0)]
@@ -98,7 +97,7 @@ class Mute(OfHeads):
     """Replaces what a head returns before the output projection. The readout of a BiRNN has no heads, but parts: its state, the
     word just read, and the context."""
 
-    mute: Literal[Kind, "readout"] = setting(..., "kind of attention, or readout")
+    mute: Literal[AttentionKind, "readout"] = setting(..., "kind of attention, or readout")
     part: Part | None = setting(None, "what the readout no longer receives")
     to: Literal["zero", "uniform", "mean"] | Numbers = setting(
         "zero", "uniform: equal weights on all keys it can reach; mean: its mean output, over a split; or K numbers"
@@ -164,7 +163,7 @@ def _put_output(heads: slice, value: Tensor, z: Tensor) -> Tensor:
 class Scale(OfLayers):
     """Multiplies the scores before the mask and the softmax."""
 
-    scale: Kind = setting(..., "kind of attention")
+    scale: AttentionKind = setting(..., "kind of attention")
     factor: float = setting(..., "the factor")
 
     def apply(self, target: Target) -> Iterator[Undo]:
@@ -222,7 +221,7 @@ class Weights(OfHeads):
     """Sets the weights of one query, or one of them, in which case the others are scaled to the rest. A sentence whose query
     cannot reach these keys does not change."""
 
-    weights: Kind = setting(..., "kind of attention")
+    weights: AttentionKind = setting(..., "kind of attention")
     row: Row = setting(..., "the query's position, counted from 0")
     values: Annotated[tuple[Weight, ...], LISTS] | None = setting(None, "the weights of the first keys; the others get 0")
     column: Row | None = setting(None, "the key's position, counted from 0")
@@ -290,7 +289,7 @@ class Patch(OfHeads):
     """Puts in the weights or the output that a head has for another sentence pair with as many source pieces, at the
     positions that both pairs have. The other pair is read with the interventions that come before this one."""
 
-    patch: Kind = setting(..., "kind of attention")
+    patch: AttentionKind = setting(..., "kind of attention")
     source: str = setting(..., "the other pair's source")
     target: str = setting(..., "the other pair's target")
     of: Literal["output", "weights"] = setting("output", "what to put in")

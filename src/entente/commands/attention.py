@@ -16,7 +16,7 @@ from rich.console import Console
 from entente import checkpoint
 from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, Words, merge_pieces, with_mean
-from entente.commands.settings import AttentionSettings, Kind
+from entente.commands.settings import AttentionSettings
 from entente.commands.stored import stored_corpus
 from entente.console import Task, log
 from entente.data.alignments import Gold
@@ -26,7 +26,7 @@ from entente.errors import InputError
 from entente.files import open_atomic
 from entente.models.seq2seq import Seq2Seq
 from entente.process import prepare_process
-from entente.settings import SearchSettings
+from entente.settings import AttentionKind, SearchSettings
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats
@@ -136,7 +136,7 @@ def _figures(
         yield f"{picture}-large" if several else picture, draw.draw_pair({name: map}, title, i, j, links)
 
 
-def _of_kind(kind: Kind | None, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:
+def _of_kind(kind: AttentionKind | None, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:
     """Returns the map of a kind, or of attention to the source if `kind` is None."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
     for map in maps:

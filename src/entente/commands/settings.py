@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 
 from entente.settings import (
     LISTS,
+    AttentionKind,
     BleuTokenizer,
     Count,
     DataSettings,
@@ -22,7 +23,6 @@ from entente.settings import (
     setting,
 )
 
-Kind = Literal["encoder", "decoder", "cross", "alignment"]
 Dictionaries = Annotated[tuple[dict[str, Any], ...], LISTS]
 Names = Annotated[tuple[Name, ...], LISTS, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], LISTS, Field(min_length=1)]
@@ -123,7 +123,7 @@ class AttentionSettings(Section):
     beam: int = setting(1, "beam size for the model's own translation", ge=1, le=1000)
     pair: str | None = setting(None, "pair of the run's corpus, such as test/1, instead of sentence and target")
     trust_data: bool = setting(False, TRUST)
-    kind: Kind | None = setting(None, "encoder, decoder or cross in a Transformer, alignment in a BiRNN; null: all")
+    kind: AttentionKind | None = setting(None, "encoder, decoder or cross in a Transformer, alignment in a BiRNN; null: all")
     words: bool = setting(False, "show whole words instead of pieces")
     layer: Count | None = setting(None, "layer to enlarge, counted from 1; null: the last")
     head: Count | None = setting(None, "head to enlarge, counted from 1; null: the mean of all heads")
@@ -140,7 +140,7 @@ class TraceSettings(Section):
     checkpoint: File | None = setting(None, "checkpoint file, or a run's directory, whose best checkpoint is used")
     sentence: str = setting("Il n'est pas aussi grand que son père.", "sentence in the source language")
     target: str | None = setting(None, "translation for the model to read; null: the model's own greedy translation")
-    kind: Kind | None = setting(None, "kind of attention; null: attention to the source, or all kinds of the example")
+    kind: AttentionKind | None = setting(None, "kind of attention; null: attention to the source, or all kinds of the example")
     layer: Count | None = setting(None, "layer of a Transformer, counted from 1; null: the first")
     head: Count | None = setting(None, "head of a Transformer, counted from 1; null: the first")
     step: Count | None = setting(None, "target step of a BiRNN, counted from 1; null: the first")
