@@ -3,7 +3,7 @@
 entente evaluate checkpoint=outputs/RUN split=test search.beam=5
 entente evaluate checkpoint=outputs/RUN src=my.fr tgt=my.en output=scores
 entente evaluate checkpoint=outputs/RUN split=all attention=true
-entente evaluate checkpoint=outputs/RUN intervene="[{mute: cross, layer: 2, head: 1}]"
+entente evaluate checkpoint=RUN intervene="[{mute: cross, layer: 2, head: 1}]"
 """
 
 import tempfile

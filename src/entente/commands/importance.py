@@ -2,7 +2,8 @@
 skipped, one at a time, in the trained model (Michel et al. 2019; Voita et al. 2019).
 
 entente importance checkpoint=outputs/RUN split=test
-entente importance checkpoint=outputs/RUN split=valid output=FOLDER
+entente importance checkpoint=outputs/RUN split=valid search.beam=5
+entente importance checkpoint=model.ckpt trust_data=true output=FOLDER
 """
 
 import time
