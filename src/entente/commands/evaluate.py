@@ -1,8 +1,7 @@
 """Score a checkpoint. It translates splits of the run's corpus or your own files, and prints BLEU, chrF, TER and NLL.
 
-entente evaluate checkpoint=outputs/RUN split=test search.beam=5
+entente evaluate checkpoint=outputs/RUN split=all search.beam=5 attention=true
 entente evaluate checkpoint=outputs/RUN src=my.fr tgt=my.en output=scores
-entente evaluate checkpoint=outputs/RUN split=all attention=true
 entente evaluate checkpoint=RUN intervene="[{mute: cross, layer: 2, head: 1}]"
 """
 
