@@ -25,7 +25,7 @@ from torch import Tensor
 import entente
 from entente import distributed, evaluation
 from entente.attention.hook_points import Hook
-from entente.attention.interventions import cell, mute, unmask
+from entente.attention.interventions import cell, mute, mute_part, no_residual, unmask
 from entente.commands.settings import TranslateSettings
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
@@ -146,8 +146,9 @@ def test_a_translation_begins_with_its_prefix(model: entente.TrainedModel) -> No
     assert begun[0].startswith("The horse") and begun[1].startswith("The bird hears")
     assert model.translate(SOURCE, beam=3, prefix="The horse") == begun[0]
     assert model.translate([SOURCE, SOURCE], beam=3, prefix="The horse") == [begun[0]] * 2
-    with pytest.raises(InputError, match="prefix: 1 for 2 sentences"):
-        model.translate([SOURCE, SOURCE], prefix=["The"])
+    for prefixes in (["The"], []):
+        with pytest.raises(InputError, match=f"prefix: {len(prefixes)} for 2 sentences"):
+            model.translate([SOURCE, SOURCE], prefix=prefixes)
 
 
 def test_interventions_hold_for_every_method_and_end(model: entente.TrainedModel) -> None:
@@ -160,6 +161,8 @@ def test_interventions_hold_for_every_method_and_end(model: entente.TrainedModel
     with model.intervene(mute(kind, to="uniform")):
         _, changed, uniform = results()
         assert changed != scores
+    with model.intervene(no_residual() if kind == "cross" else mute_part("state")):
+        assert results()[0] != text and model.translate(SOURCE) == model.translate([SOURCE])[0]
         assert torch.allclose(uniform, torch.full_like(uniform, 1 / uniform.size(-1)))
     again = results()
     assert (text, scores) == again[:2] and torch.equal(attention, again[2])
@@ -215,6 +218,10 @@ def test_hooks_see_and_replace_activations(model: entente.TrainedModel) -> None:
         with model.hooks([(name, lambda value, hook: torch.randn_like(value))]):
             assert not torch.equal(model.score(SOURCE, TARGET).log_probabilities, expected), name
     assert torch.equal(model.score(SOURCE, TARGET).log_probabilities, expected)
+    for wrong in (lambda value, hook: value[:, :1], lambda value, hook: value.transpose(0, 1)):
+        with model.hooks([("*hook_out" if model.settings.model.name == "birnn" else "*hook_resid_post", wrong)]):
+            with pytest.raises(InputError, match="the function returned"):
+                model.score(SOURCE, TARGET)
     with pytest.raises(InputError, match="^decoder.9: no activation has such a name"), model.hooks([("decoder.9", look)]):
         pass
 

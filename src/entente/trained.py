@@ -107,13 +107,14 @@ class TrainedModel(checkpoint.TrainedRun):
         self, sentences: Text, beam: int | None = None, length_penalty: float | None = None, prefix: Text | None = None
     ) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
-        default of `entente translate`. prefix: how the translation begins, or a list of these, one for each sentence. Logs the
+        default of `entente translate`. prefix: how the translation begins, or a list of these, one for each sentence (an
+        empty sentence has an empty translation). Logs the
         words never seen in training as a warning."""
         if isinstance(sentences, str):
             return self.translate([sentences], beam, length_penalty, None if prefix is None else [prefix])[0]
         texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]
         prefixes = [] if prefix is None else [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
-        if prefixes and len(prefixes) != len(texts):
+        if prefix is not None and len(prefixes) != len(texts):
             raise InputError(f"prefix: {len(prefixes)} for {len(texts)} sentences; give one for each")
         for side, lines in ((self.vocabulary.src, texts), (self.vocabulary.tgt, prefixes)):
             for line in lines:
@@ -154,16 +155,19 @@ class TrainedModel(checkpoint.TrainedRun):
     @contextmanager
     def intervene(self, *interventions: Intervention) -> Iterator[None]:
         """Changes the model inside the context (see entente.attention.interventions). Raises InputError for an intervention
-        that cannot have an effect."""
+        that cannot have an effect. Other threads wait until the context ends, so do not wait for one inside it."""
         with BUSY, intervene(self.model, interventions, self.vocabulary):
             yield
 
     def mean_output(self, kind: str, layer: int, head: int, pairs: Iterable[tuple[str, str]]) -> list[float]:
         """Returns what a head returns on average over all pieces of the pairs of source and target, for `mute(..., to=...)`."""
         ids = [self._ids(source, target) for source, target in pairs]
+        if not ids:
+            raise InputError("pairs: there are none; give pairs of source and target")
         rows = Rows(src for src, _ in ids), Rows([BOS, *tgt, EOS] for _, tgt in ids)
         with BUSY:
-            [resolved] = with_means(self.model, [mute(kind, layer, head, to="mean")], EvaluationBatches(*rows, MAX_TOKENS))
+            batches = partial(EvaluationBatches, *rows, MAX_TOKENS)
+            [resolved] = with_means(self.model, [mute(kind, layer, head, to="mean")], batches)
         values: list[float] = resolved["to"]
         return values
 
@@ -175,7 +179,8 @@ class TrainedModel(checkpoint.TrainedRun):
     @contextmanager
     def hooks(self, functions: Iterable[tuple[str, Callable[[Tensor, Hook], Tensor | None]]]) -> Iterator[None]:
         """Inside the context, calls each function(tensor, hook) whenever the model computes an activation with its name, which
-        may have wildcards. What the function returns replaces the activation; None leaves it. `hook.name` is its name."""
+        may have wildcards. What the function returns replaces the activation; None leaves it. `hook.name` is its name.
+        `translate` calls it from several threads. Other threads wait until the context ends."""
         with BUSY, hooked(self.model, functions):
             yield
 
@@ -183,15 +188,16 @@ class TrainedModel(checkpoint.TrainedRun):
     def run_with_cache(self, source: str, target: str | None = None, names: str = "*") -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the log-probabilities (T, V) of each piece after those of `target` before it, and the activations with a name
         that matches, which may have wildcards. target: by default the greedy translation."""
-        src, tgt = self._ids(source, target)
         kept: dict[str, list[Tensor]] = {}
 
         def keep(value: Tensor, hook: Hook) -> None:
             kept.setdefault(hook.name, []).append(value.clone())
 
         device = next(self.model.parameters()).device
-        with BUSY, evaluating(self.model), hooked(self.model, [(names, keep)]):
-            hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]
+        with BUSY, evaluating(self.model):
+            src, tgt = self._ids(source, target)
+            with hooked(self.model, [(names, keep)]):
+                hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]
             log_probabilities = self.model.output(hidden).float().log_softmax(-1)
         # A BiRNN computes its state (B, D) and its alignment (B, 1, S) for each position in turn.
         join = {name: torch.stack if values[0].dim() == 2 else torch.cat for name, values in kept.items()}

@@ -28,6 +28,7 @@ from entente.attention.interventions import (
 from entente.data.batches import Batch
 from entente.data.tokenizer import BOS as BOS_ID
 from entente.data.tokenizer import EOS as EOS_ID
+from entente.data.tokenizer import PAD as PAD_ID
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import search
 from entente.errors import InputError
@@ -248,11 +249,31 @@ def test_weights_that_no_sentence_can_have_are_reported(src: Tensor, tgt: Tensor
     for kind, column in (("cross", 11), ("decoder", 2)):  # sources have at most 11 pieces; row 1 sees two target pieces
         with intervene(model, [cell(kind, row=1, column=column, value=1.0)]):
             logits(model, src, tgt)
+    with intervene(model, [cell("cross", row=1, column=11, value=0.0)]):
+        logits(model, src, tgt)
+    with intervene(model, [unmask("padding")]):
+        logits(model, src[:1], tgt[:1])  # the longest sentence
     lines = [record.getMessage() for record in caplog.records]
     assert [line.partition(":")[0] for line in lines] == [
         "weights cross, row 1, column 11, value 1.0",
         "weights decoder, row 1, column 2, value 1.0",
+        "weights cross, row 1, column 11, value 0.0",
+        "unmask padding",
     ]
+
+
+def test_what_a_key_with_all_the_weight_loses_goes_to_the_others_alike(src: Tensor, tgt: Tensor) -> None:
+    model, name = small("transformer", spread=0.3), "decoder.1.cross_attn.hook_pattern"
+    changes = [weights("cross", 2, [0.0, 1.0], layer=2), cell("cross", 2, column=1, value=0.25, layer=2)]
+    values = recorded(model, name, changes, src, tgt)[1][0, :, 2]
+    close(values, torch.full_like(values, 0.075).index_fill(-1, torch.tensor(1), 0.25))
+
+
+@pytest.mark.parametrize("name", [*TO_SOURCE])
+def test_weights_hold_in_bfloat16(name: str, src: Tensor, tgt: Tensor) -> None:
+    model, (kind, pattern) = small(name, spread=0.3).bfloat16(), TO_SOURCE[name]
+    values = recorded(model, pattern, [weights(kind, 2, [0.3, 0.7])], src, tgt)[1][0, :, 2, :2]
+    assert torch.equal(values, torch.tensor([0.3, 0.7], dtype=torch.bfloat16).expand_as(values))
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
@@ -267,9 +288,9 @@ def test_mean_outputs_are_means_over_all_pieces(kind: str) -> None:
     ]
     src, tgt = pad([source for source, _ in pairs], PAD), pad([target for _, target in pairs], PAD)
     batch = Batch(src, tgt, torch.arange(2), torch.empty(0))
-    [resolved] = with_means(model, [mute(kind, layer=2, head=3, to="mean")], [batch])
+    [resolved] = with_means(model, [mute(kind, layer=2, head=3, to="mean")], lambda: [batch])
     close(torch.tensor(resolved["to"], dtype=torch.float64), torch.cat(outputs).mean(0)[2])
-    assert len(with_means(model, [mute(kind, to="mean"), scale(kind, 2.0)], [batch])) == 2 * 3 + 1
+    assert len(with_means(model, [mute(kind, to="mean"), scale(kind, 2.0)], lambda: [batch])) == 2 * 3 + 1
 
 
 @pytest.mark.parametrize(
@@ -310,14 +331,23 @@ def test_a_patch_puts_in_what_another_pair_gives(name: str, kind: str, of: str, 
         close(logits(model, *ids["plain"]), before)  # a pair's own output changes nothing
 
 
-def test_a_patch_from_a_source_of_another_length_is_refused(vocabulary: Vocabulary) -> None:
+@pytest.mark.parametrize("of", ["weights", "output"])
+def test_a_patch_from_a_source_of_another_length_is_refused(of: str, vocabulary: Vocabulary) -> None:
     model = model_of("transformer", vocabulary)
-    source = torch.tensor([[*vocabulary.src.encode("Il a faim."), EOS_ID]])
+    long, short = ([*vocabulary.src.encode(text), EOS_ID] for text in ("Le chat noir dort.", "Il a faim."))
+    change = patch("cross", "Le chat noir dort.", "He is hungry.", of=of)
+    read = torch.tensor([[BOS_ID, 9]])
+    with intervene(model, [change], vocabulary):
+        logits(model, torch.tensor([long]), read)
+        for sources in ([short], [long, short]):
+            with pytest.raises(InputError, match=f"the sources have [0-9]+ and {len(long)} pieces"):
+                logits(model, pad(sources, PAD_ID), read.expand(len(sources), -1))
     with (
-        intervene(model, [patch("cross", "Le chat noir dort.", "He is hungry.", of="weights")], vocabulary),
-        pytest.raises(InputError, match=f"the sources have {source.size(1)} and"),
+        pytest.raises(InputError, match="the sources have"),
+        intervene(model, [change, patch("cross", "Il a faim.", "He sleeps.", of=of)], vocabulary),
     ):
-        logits(model, source, torch.tensor([[BOS_ID, 9]]))
+        pass
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 def test_nested_interventions_end_one_by_one(src: Tensor, tgt: Tensor) -> None:
@@ -333,9 +363,20 @@ def test_nested_interventions_end_one_by_one(src: Tensor, tgt: Tensor) -> None:
     assert torch.equal(logits(model, src, tgt), plain)
 
 
+@pytest.mark.parametrize("name", [*TO_SOURCE])
+def test_several_interventions_on_one_attention_change_their_own_rows(name: str, src: Tensor, tgt: Tensor) -> None:
+    model, kind = attach(small(name, spread=0.3)), TO_SOURCE[name][0]
+    first, second = weights(kind, 2, [1.0]), cell(kind, 5, column=0, value=0.75)
+    with intervene(model, [first]), intervene(model, [second]):
+        nested = logits(model, src, tgt)
+    with intervene(model, [first, second]):
+        close(logits(model, src, tgt), nested)
+        close(logits_in_chunks(model, src, tgt, [1] * T), nested)
+
+
 def test_a_search_refuses_to_see_the_future(src: Tensor) -> None:
     model = small("transformer", spread=0.3)
-    with intervene(model, [unmask("future")]), pytest.raises(InputError, match="no later pieces; use score"):
+    with intervene(model, [unmask("future")]), pytest.raises(InputError, match="no later pieces; in Python, use score"):
         search(model, src, SearchSettings(length_offset=T), BOS, EOS)
 
 
@@ -350,7 +391,7 @@ def test_a_search_refuses_to_see_the_future(src: Tensor) -> None:
         ("transformer", {"residual": []}, no_residual(), "does not have that residual connection"),
         ("transformer", {}, skip("encoder", "cross"), "no such sublayer"),
         ("transformer", {}, weights("cross", 1, [0.5, 0.4]), "the sum of values is 0.9; give weights whose sum is 1"),
-        ("birnn", {}, mute("alignment"), "no heads"),
+        ("birnn", {}, mute("alignment"), "no separate heads"),
         ("birnn", {"score": "none"}, scale("alignment", 2.0), "this model has no such attention"),
         ("birnn", {}, no_residual(), "no such sublayer"),
         ("birnn", {}, unmask("future"), "no such mask"),
@@ -358,13 +399,15 @@ def test_a_search_refuses_to_see_the_future(src: Tensor) -> None:
         ("transformer", {"mask_padding": False}, unmask("padding"), "no such mask"),
         ("transformer", {}, {"unmask": "future", "layer": 1}, "layer=1: no such setting"),
         ("transformer", {}, {"mute": "cross", "heads": 1}, "heads=1: no such setting; did you mean head"),
-        ("transformer", {}, {"weights": "cross", "row": 1}, "give either values, or column and value"),
+        ("transformer", {}, {"weights": "cross", "row": 1}, "^[^=]+: values, or column and value: give one of the two"),
         ("transformer", {}, mute("cross", to=[1.0, 2.0]), "to: give 7 numbers"),
         ("transformer", {}, mute("cross", to="mean"), "to=mean needs sentences"),
         ("transformer", {}, mute_part("state"), "no such readout"),
         ("transformer", {}, patch("cross", "a", "b"), "needs a vocabulary"),
         ("birnn", {"readout": "residual"}, mute_part("word"), "no such readout"),
         ("birnn", {}, {"mute": "readout"}, "mute=readout and part go together"),
+        ("transformer", {}, {"weights": "cross", "row": 1, "values": [1.0], "column": 3}, "give one of the two"),
+        ("transformer", {}, patch("cross", " ", "b"), "source: the sentence is empty"),
     ],
 )
 def test_what_cannot_have_an_effect_is_refused(name: str, changes: Any, intervention: Any, message: str) -> None:

@@ -1,6 +1,7 @@
 """`entente importance`, and `entente evaluate` with interventions, report what evaluations of a changed model give."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def evaluated(folder: Path, *interventions: object) -> Evaluation:
     model = entente.load(folder / "run", device="cpu")
     data = TranslationData(read_corpus(model.settings.data), model.vocabulary, model.settings.data.batch)
-    with intervene(model.model, with_means(model.model, interventions, data.evaluation("valid").batches)):
+    with intervene(model.model, with_means(model.model, interventions, lambda: data.evaluation("valid").batches)):
         return evaluate(model.model, model.vocabulary, data.evaluation("test"), model.settings.search)
 
 
@@ -63,6 +64,7 @@ def test_a_model_is_evaluated_with_interventions(folder: Path) -> None:
     assert ended.code == 0 and f"with mute {kind}, to uniform" in ended.out
     expected = evaluated(folder, mute(kind, to="uniform"))
     metrics = json.loads((folder / "flat/metrics.json").read_text())["test"]
+    assert metrics["interventions"] == [mute(kind, to="uniform")]
     assert (metrics["bleu"], metrics["nll"]) == (expected.scores("bleu")["bleu"], expected.nll)
     last = f"{{scale: {kind}, factor: 0.5}}" if kind == "alignment" else "{mute: cross, layer: 1, head: 2, to: mean}"
     ended = run(f'{common}rows split=[valid,test] intervene="[[{change}],[{change},{last}]]"', folder)
@@ -78,13 +80,12 @@ def test_a_model_is_evaluated_with_interventions(folder: Path) -> None:
         ("[{mute: nothing}]", "mute=nothing: choose one of"),
         ("[{mute: decoder, layer: 7}]", "choose from 1 to 1|no such attention"),
         ("[[{scale: encoder}]]", "factor is not set"),
+        ("[[{unmask: padding}],[{unmask: future}]]", "no later pieces|no such mask"),
         ("[mute]", "intervene=.mute.: give a list"),
     ],
 )
 def test_a_mistaken_intervention_is_one_line(folder: Path, change: str, message: str) -> None:
     ended = run(f'evaluate checkpoint=run trust_data=true accelerator=cpu output=x intervene="{change}"', folder)
     assert ended.code == 2 and ended.err.startswith("error: ") and ended.err.count("\n") == 1
-    import re
-
     assert re.search(message, ended.err), ended.err
     assert not (folder / "x").exists()

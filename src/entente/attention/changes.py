@@ -12,12 +12,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from entente.attention.hook_points import OUTPUTS, Point, Target, Undo, by_heads, readout_parts
+from entente.attention.hook_points import OUTPUTS, Point, Target, Undo, by_heads
 from entente.attention.record import observing, read_sentence
 from entente.console import log
+from entente.data.files import clean
 from entente.data.tokenizer import BOS
 from entente.errors import InputError
-from entente.models.birnn import BiRNN
 from entente.models.seq2seq import Seq2Seq
 from entente.settings import LISTS, AttentionKind, Count, SearchSettings, Section, Sublayer, setting
 from entente.validation import to_text
@@ -54,6 +54,11 @@ class Change(Section):
         """Returns what `effect` leaves open, because it depends on the model."""
         return ""
 
+    def report(self, changed: Sequence[bool], reason: str) -> None:
+        """Warns if the model was called, and none of the calls changed anything."""
+        if changed and not any(changed):
+            log.warning("%s: had no effect: %s", self.effect(), reason)
+
     def refuse(self, problem: str) -> InputError:
         return InputError(f"{self.effect()}: {problem}")
 
@@ -89,13 +94,13 @@ class OfHeads(OfLayers):
 
     def outputs(self, target: Target, place: str) -> Point:
         if f"{place}.hook_z" not in target.points:
-            raise self.refuse("this model's attention has no heads, whose output one could change; change its weights")
+            raise self.refuse("this model's attention has no separate heads; use to=uniform, or set its weights")
         return target.points[f"{place}.hook_z"]
 
 
 class Mute(OfHeads):
-    """Replaces what a head returns before the output projection. The readout of a BiRNN has no heads, but parts: its state, the
-    word just read, and the context."""
+    """Replaces what a head returns, before the output projection. The readout of a BiRNN has parts instead of heads: the state,
+    the word just read, and the context."""
 
     mute: Literal[AttentionKind, "readout"] = setting(..., "kind of attention, or readout")
     part: Part | None = setting(None, "what the readout no longer receives")
@@ -109,7 +114,9 @@ class Mute(OfHeads):
 
     def apply(self, target: Target) -> Iterator[Undo]:
         if self.part:
-            yield self._without_part(target.model)
+            if f"readout.hook_{self.part}" not in target.points:
+                raise self.refuse("this model has no such readout")
+            yield target.points[f"readout.hook_{self.part}"].on(torch.zeros_like)
             return
         if self.to == "mean":
             raise self.refuse("to=mean needs sentences; `entente evaluate` has them, and mean_output returns the numbers")
@@ -131,21 +138,6 @@ class Mute(OfHeads):
         for i, place in enumerate(self.places(target, self.mute), start=1):
             heads = range(1, self.outputs(target, place).n_heads + 1)[self.heads(target, place)]
             yield from ((place, self.layer or i, head) for head in heads)
-
-    def _without_part(self, model: Seq2Seq) -> Undo:
-        if not isinstance(model, BiRNN) or self.part not in readout_parts(model):
-            raise self.refuse("this model has no such readout")
-        if not model.maxout:
-            return Point(model.residual, 0 if self.part == "state" else 1, "").on(torch.zeros_like)
-        state, word = model.encoder.hidden_size, model.tgt_embedding.embedding_dim
-        bounds = {"state": slice(state), "word": slice(state, state + word), "context": slice(state + word, None)}
-
-        def blank(x: Tensor) -> Tensor:
-            x = x.clone()
-            x[..., bounds[str(self.part)]] = 0
-            return x
-
-        return Point(model.readout, 0, "").on(blank)
 
 
 def _spread(heads: slice, values: Tensor, reachable: Tensor) -> Tensor:
@@ -197,7 +189,7 @@ class NoResidual(OfSublayers):
         sides = ("encoder", "decoder") if self.no_residual == "both" else (self.no_residual,)
         residuals: list[Any] = [point.module for point in self.sublayers(target, sides)]
         if not any(residual.keep for residual in residuals):
-            raise self.refuse("this model does not have that residual connection")
+            raise self.refuse("this model does not have that residual connection (any more)")
         for residual in residuals:
             yield partial(setattr, residual, "keep", residual.keep)
             residual.keep = False
@@ -218,8 +210,8 @@ class Skip(OfSublayers):
 
 
 class Weights(OfHeads):
-    """Sets the weights of one query, or one of them, in which case the others are scaled to the rest. A sentence whose query
-    cannot reach these keys does not change."""
+    """Sets all weights of one query, or a single one, in which case the others are rescaled so that the row sums to 1. A
+    sentence whose query cannot reach these keys does not change."""
 
     weights: AttentionKind = setting(..., "kind of attention")
     row: Row = setting(..., "the query's position, counted from 0")
@@ -228,39 +220,41 @@ class Weights(OfHeads):
     value: Weight | None = setting(None, "its weight")
 
     def conflicts(self) -> Iterator[str]:
-        if (self.values is None) != (self.column is not None and self.value is not None):
-            yield "give either values, or column and value"
+        if [self.column is not None, self.value is not None] != [self.values is None] * 2:
+            yield "values, or column and value: give one of the two"
         elif self.values is not None and abs(sum(self.values) - 1) > 1e-6:
-            yield f"the sum of values is {sum(self.values):.6g}; give weights whose sum is 1"
+            yield f"the sum of values is {sum(self.values):.9g}; give weights whose sum is 1"
 
     def apply(self, target: Target) -> Iterator[Undo]:
         reached: list[bool] = []  # for each call of the attention, whether a sentence changed
         for place in self.places(target, self.weights):
             yield target.pattern(place, partial(self._put, target, self.heads(target, place), reached))
-        yield partial(self._warn, reached)
-
-    def _warn(self, reached: list[bool]) -> None:
-        if reached and not any(reached):
-            log.warning("%s: had no effect: no sentence had such a row and keys", self.effect())
+        yield partial(self.report, reached, "no sentence had such a row and keys")
 
     def _put(self, target: Target, heads: slice, reached: list[bool], pattern: Tensor, reachable: Tensor) -> Tensor:
         here = target.positions(self.weights, pattern.size(2)) == self.row
-        rows, n_keys = pattern[:, heads, here], pattern.size(-1)  # (B, heads, rows, S)
+        rows, can = pattern[:, heads, here], reachable[:, heads, here]  # (B, heads, rows, S)
+        rows, n_keys = rows.to(torch.promote_types(rows.dtype, torch.float32)), rows.size(-1)
         wanted = torch.zeros(max(n_keys, len(self.values or ()), 1 + (self.column or 0))).to(rows)
         if self.values is not None:
             wanted[: len(self.values)] = rows.new_tensor(self.values)
         elif self.column is not None:
             wanted[self.column] = self.value or 0.0
-        if wanted[n_keys:].any():
+        if wanted[n_keys:].any() or (self.column or 0) >= n_keys:
             reached.append(False)
             return pattern
         new = wanted[:n_keys].expand_as(rows)
+        possible = (can | (new == 0)).all(-1, keepdim=True)
         if self.column is not None:
-            rest = rows.masked_fill(torch.arange(n_keys, device=rows.device) == self.column, 0)
+            others = can & (torch.arange(n_keys, device=rows.device) != self.column)
+            rest = rows.masked_fill(~others, 0)
+            rest = torch.where(
+                rest.sum(-1, keepdim=True) > 1e-12, rest, others.to(rows)
+            )  # equal, if the key had all the weight
             new = new + rest * ((1 - wanted.sum()) / rest.sum(-1, keepdim=True).clamp(min=1e-12))
-        possible = (reachable[:, heads, here] | (new == 0)).all(-1, keepdim=True) & (new.sum(-1, keepdim=True) > 0.999)
+            possible = can[..., self.column, None] & (others.any(-1, keepdim=True) | (wanted.sum() == 1))
         reached.append(bool(possible.any()))
-        pattern[:, heads, here] = torch.where(possible, new, rows)
+        pattern[:, heads, here] = torch.where(possible, new, rows).to(pattern)
         return pattern
 
 
@@ -278,21 +272,32 @@ class Unmask(Change):
         masked: Any = target.model
         if not found or not (getattr(masked, "mask_future", True) if self.unmask == "future" else masked.mask_padding):
             raise self.refuse("this model has no such mask")
+        hidden: list[bool] = []  # for each call of an attention, whether its mask hid a key
+
+        def lift(_: Any, inputs: Any) -> Any:
+            hidden.append(inputs[1] is not None and not bool(inputs[1].all()))
+            return inputs[0], None
+
         for point in found:
-            yield point.module.register_forward_pre_hook(lambda _, inputs: (inputs[0], None)).remove
+            yield point.module.register_forward_pre_hook(lift).remove
+        yield partial(self.report, hidden, "no key was masked")
         if self.unmask == "future":
             yield partial(setattr, target, "needs_future", target.needs_future)
             target.needs_future = True
 
 
 class Patch(OfHeads):
-    """Puts in the weights or the output that a head has for another sentence pair with as many source pieces, at the
-    positions that both pairs have. The other pair is read with the interventions that come before this one."""
+    """Replaces a head's weights or output with those from another sentence pair whose source has the same number of pieces, at
+    the positions that both pairs have. The other pair is read with the interventions that come before this one."""
 
     patch: AttentionKind = setting(..., "kind of attention")
     source: str = setting(..., "the other pair's source")
     target: str = setting(..., "the other pair's target")
-    of: Literal["output", "weights"] = setting("output", "what to put in")
+    of: Literal["output", "weights"] = setting("output", "what to replace")
+
+    def conflicts(self) -> Iterator[str]:
+        if not clean(self.source):
+            yield "source: the sentence is empty"
 
     def apply(self, target: Target) -> Iterator[Undo]:
         if not target.vocabulary:
@@ -301,37 +306,37 @@ class Patch(OfHeads):
         for place in self.places(target, self.patch):
             heads = self.heads(target, place)
             point = self.outputs(target, place) if self.of == "output" else target.points[f"{place}.hook_pattern"]
-            pieces: list[Tensor] = []
-            stop = point.on(lambda value, pieces=pieces: pieces.append(value))  # type: ignore[misc]
-            with observing(target.model) as device:
-                target.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
-            stop()
-            other = pieces[0] if self.of == "output" else by_heads(torch.cat(pieces, dim=-2))[0]
+            other = self._read(target.model, point, src, tgt)
             if self.of == "output":
-                yield point.on(partial(self._put_outputs, target, heads, other[0], len(src)))
+                yield point.on(partial(self._put_outputs, target, heads, other[0]))
             else:
-                yield target.pattern(place, partial(self._put_weights, target, heads, other))
+                yield target.pattern(place, partial(self._put_weights, target, heads, by_heads(other)[0]))
+        yield partial(setattr, target, "n_source", target.n_source)
+        target.n_source = len(src)
 
-    def _put_outputs(self, target: Target, heads: slice, other: Tensor, n_source: int, z: Tensor) -> Tensor:
+    def _read(self, model: Seq2Seq, point: Point, src: list[int], tgt: list[int]) -> Tensor:
+        values: list[Tensor] = []
+        stop = point.on(values.append)
+        try:
+            with observing(model) as device:
+                model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
+        finally:
+            stop()
+        return torch.cat(values, dim=-2) if self.of == "weights" else values[0]  # a BiRNN's weights come one by one
+
+    def _put_outputs(self, target: Target, heads: slice, other: Tensor, z: Tensor) -> Tensor:
         position = target.positions(self.patch, z.size(1))  # z (B, T, H, K), other (T', H, K)
-        self._check(n_source, z.size(1) if self.patch == "encoder" else None)
         here, z = position < len(other), z.clone()
         z[:, here, heads] = other[position[here]][:, heads].to(z)
         return z
 
     def _put_weights(self, target: Target, heads: slice, other: Tensor, pattern: Tensor, _: Tensor) -> Tensor:
         position = target.positions(self.patch, pattern.size(2))  # pattern (B, H, T, S), other (H, T', S')
-        if self.patch != "decoder":
-            self._check(other.size(-1), pattern.size(-1))
         here, n_keys = position < other.size(1), min(pattern.size(-1), other.size(-1))
         new = torch.zeros_like(pattern[:, heads, here])
         new[..., :n_keys] = other[heads][:, position[here], :n_keys].to(pattern)
         pattern[:, heads, here] = new
         return pattern
-
-    def _check(self, other: int, size: int | None) -> None:
-        if size is not None and size != other:
-            raise self.refuse(f"the sources have {size} and {other} pieces; give a pair with a source of {size}")
 
 
 CLASSES: dict[str, type[Change]] = {

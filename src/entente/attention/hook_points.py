@@ -5,7 +5,8 @@
     decoder.{i}.cross_attn.
     encoder.{i}.             hook_resid_pre, hook_attn_out, hook_resid_mid, hook_mlp_out, hook_resid_post
     decoder.{i}.             likewise, with hook_cross_attn_out and hook_resid_mid_cross before hook_mlp_out
-    encoder.hook_state, alignment.hook_scores, alignment.hook_pattern, decoder.hook_state, readout.hook_out    in a BiRNN
+    encoder.hook_state, decoder.hook_state, alignment.hook_scores, alignment.hook_pattern    in a BiRNN, with
+    readout.                 hook_state, hook_word, hook_context, which the readout receives, and hook_out
 
 Layers i are counted from 0. In a step of a search, T is 1 and B counts the beams; but in cross-attention, B counts the
 sentences and T their beams. A BiRNN computes its alignment and its state for each target position in turn.
@@ -26,34 +27,40 @@ from torch import Tensor, nn
 
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
-from entente.models.attention import MultiHeadAttention
+from entente.models.attention import MultiHeadAttention, NoAttention
 from entente.models.birnn import BiRNN
-from entente.models.seq2seq import Seq2Seq
+from entente.models.seq2seq import Seq2Seq, padding_mask
 from entente.models.transformer import Block, Transformer
 
 Change = Callable[[Tensor], Tensor | None]  # returns what replaces an activation, or None to keep it
 Undo = Callable[[], object]
 OUTPUT = -1
 OUTPUTS = {"self": "attn_out", "cross": "cross_attn_out", "ff": "mlp_out"}  # of the sublayers
-STEPS = "unmask=future has no effect on a step of a search, which has no later pieces; use score, or attention with a target"
+STEPS = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
 SUMS = {"self": "resid_mid", "cross": "resid_mid_cross"}  # after their residual connections; that of the last is resid_post
 
 
 class Point(NamedTuple):
     """A tensor that a module receives as its argument number `slot`, or returns (OUTPUT). shape: with letters for the lengths.
-    n_heads: H if the tensor's last dimension is H K, which functions see as two; else 0."""
+    n_heads: H if the tensor's last dimension is H K, which functions see as two; else 0. columns: those that functions see."""
 
     module: nn.Module
     slot: int
     shape: str
     n_heads: int = 0
+    columns: slice = slice(None)
 
     def on(self, change: Change) -> Undo:
         """Calls `change` at this point from now on, and returns a function that ends this."""
 
         def replaced(value: Tensor) -> Tensor:
-            new = change(value.unflatten(-1, (self.n_heads, -1)) if self.n_heads else value)
-            return value if new is None else new.reshape(value.shape)
+            part = value[..., self.columns]
+            new = change(part.unflatten(-1, (self.n_heads, -1)) if self.n_heads else part)
+            if new is None:
+                return value
+            value = value.clone()
+            value[..., self.columns] = new.reshape(part.shape)
+            return value
 
         def before(_: nn.Module, inputs: Any) -> Any:
             return *inputs[: self.slot], replaced(inputs[self.slot]), *inputs[self.slot + 1 :]
@@ -72,7 +79,7 @@ class Hook(NamedTuple):
 @contextmanager
 def hooked(model: Seq2Seq, functions: Iterable[tuple[str, Callable[[Tensor, Hook], Tensor | None]]]) -> Iterator[None]:
     """Inside the context, calls each function at the points whose names match its pattern (see fnmatch). Raises InputError if
-    there is none."""
+    there is none, or if a function returns another shape."""
     names = points(model)
     with ExitStack() as stack:
         for pattern, function in functions:
@@ -80,8 +87,15 @@ def hooked(model: Seq2Seq, functions: Iterable[tuple[str, Callable[[Tensor, Hook
             if not matches:
                 raise InputError(f"{pattern}: no activation has such a name; hook_names() lists them")
             for name in matches:
-                stack.callback(names[name].on(partial(lambda f, hook, value: f(value, hook), function, Hook(name))))
+                stack.callback(names[name].on(partial(_call, function, Hook(name))))
         yield
+
+
+def _call(function: Callable[[Tensor, Hook], Tensor | None], hook: Hook, value: Tensor) -> Tensor | None:
+    new = function(value, hook)
+    if new is not None and new.shape != value.shape:
+        raise InputError(f"{hook.name}: the function returned {tuple(new.shape)}; return {tuple(value.shape)}")
+    return new
 
 
 def points(model: Seq2Seq) -> dict[str, Point]:
@@ -119,36 +133,47 @@ def _of_attention(place: str, layer: MultiHeadAttention, rows: str, columns: str
 
 def _of_birnn(model: BiRNN) -> Iterator[tuple[str, Point]]:
     width, directions = model.encoder.hidden_size, 1 + model.encoder.bidirectional
-    yield "encoder.hook_state", Point(model.memory, OUTPUT, f"(B, S, {directions * width})")
+    length = "1" if isinstance(model.attention, NoAttention) else "S"
+    yield "encoder.hook_state", Point(model.memory, OUTPUT, f"(B, {length}, {directions * width})")
     if hasattr(model.attention, "weights"):
         yield "alignment.hook_scores", Point(model.attention.weights, 0, "(B, T, S)")
         yield "alignment.hook_pattern", Point(model.attention.weights, OUTPUT, "(B, T, S)")
     yield "decoder.hook_state", Point(model.state, OUTPUT, f"(B, T, {width})")
-    yield "readout.hook_out", Point(model.readout, OUTPUT, f"(B, T, {model.readout.out_features})")
-
-
-def readout_parts(model: Any) -> list[str]:
-    """Returns what the readout of a BiRNN receives."""
     if model.maxout:
-        return ["state", "word", "context"]
-    return ["state", "context"] if model.residual.keep else ["context"]
+        start = 0
+        for part, size in (("state", width), ("word", model.tgt_embedding.embedding_dim), ("context", directions * width)):
+            yield f"readout.hook_{part}", Point(model.readout, 0, f"(B, T, {size})", columns=slice(start, start + size))
+            start += size
+    else:
+        for slot, part in enumerate(("state", "context")):
+            if model.residual.keep or part == "context":
+                yield f"readout.hook_{part}", Point(model.residual, slot, f"(B, T, {width})")
+    yield "readout.hook_out", Point(model.readout, OUTPUT, f"(B, T, {model.readout.out_features})")
 
 
 class Target:
     """A model with interventions. It knows the target positions of the queries that an attention layer receives, in the thread
-    that calls it, from the decoder's state: a Transformer's has the keys of all earlier pieces, and a BiRNN's has read nothing
-    if it comes from `encode`, else as much as the last call of `decode`, and what that read."""
+    that calls it. A Transformer's state holds the keys of all earlier pieces. A BiRNN's state does not count them, so we do: a
+    state from `encode` has read nothing, and any other is taken to be the result of the last `decode`."""
 
     def __init__(self, model: Seq2Seq, vocabulary: Vocabulary | None) -> None:
         self.model, self.vocabulary, self.points = model, vocabulary, points(model)
         self.needs_future = False  # whether an intervention exists only where all target pieces are read at once
+        self.n_source: int | None = None  # the number of pieces that every source must have
         self._here = threading.local()
 
     def __enter__(self) -> "Target":
         self._replaced = {name: vars(self.model).get(name) for name in ("encode", "decode")}
         encode, decode, here = self.model.encode, self.model.decode, self._here
 
+        def count(*_: object) -> None:
+            here.calls += 1
+
         def begin(src: Tensor) -> Any:
+            lengths = padding_mask(src, self.model.pad_id).sum(1)
+            if self.n_source and (lengths != self.n_source).any():
+                problem = f"the sources have {int(lengths.max())} and {self.n_source} pieces"
+                raise InputError(f"patch: {problem}; give a pair whose source has as many")
             state = encode(src)
             here.first = state.written[0]
             return state
@@ -164,9 +189,12 @@ class Target:
             return decode(tgt, state)
 
         self.model.encode, self.model.decode = begin, continued  # type: ignore[method-assign]
+        point = self.points.get("alignment.hook_pattern")
+        self._stop = point.module.register_forward_pre_hook(count).remove if point else lambda: None
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stop()
         for name, method in self._replaced.items():
             delattr(self.model, name) if method is None else setattr(self.model, name, method)
 
@@ -176,7 +204,6 @@ class Target:
         if kind == "encoder":
             return torch.arange(rows)
         if kind == "alignment":
-            self._here.calls += 1
             return torch.full((rows,), self._here.start + self._here.calls - 1)
         return self._here.start + torch.arange(rows) % self._here.length
 

@@ -1,16 +1,17 @@
 """Changes a trained model while it runs: mutes heads, scales scores, leaves out residual connections or sublayers, sets
-weights, lifts masks, or puts in what another sentence pair gave. Nothing of a change remains when its context ends.
+weights, lifts masks, or replaces what a head gives with what it gives for another sentence pair. Nothing of a change remains
+when its context ends.
 
 An intervention is a dictionary such as {"mute": "cross", "layer": 2, "head": 1}; the functions below write them, and
 changes.py says what each key means. Interventions are hooks on modules, so they hold for greedy and beam search with the
-cache, for teacher forcing and for recorded attention. Layers and heads are counted from 1, and without them all are meant;
-rows and columns are counted from 0. A target row is the step that produces the piece of this number.
+cache, for teacher forcing and for recorded attention. Layers and heads are counted from 1, and if they are left out, all are
+meant; rows and columns are counted from 0. A target row is the step that produces the piece of this number.
 
 Shapes: B sentences, H heads, K width of a head, S source length, T target length.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -30,7 +31,7 @@ Intervention = Mapping[str, Any]
 
 
 def mute(kind: str, layer: int | None = None, head: int | None = None, to: str | Sequence[float] = "zero") -> Intervention:
-    """Replaces what heads return: by zero, by that of `uniform` weights, or by K numbers, such as their mean."""
+    """Replaces what heads return with zero, with the output of `uniform` weights, or with K numbers, such as their mean."""
     return _plain(mute=kind, layer=layer, head=head, to=to)
 
 
@@ -72,7 +73,7 @@ def unmask(what: str) -> Intervention:
 def patch(
     kind: str, source: str, target: str, of: str = "output", layer: int | None = None, head: int | None = None
 ) -> Intervention:
-    """Puts in the `output` or the `weights` of heads for another sentence pair."""
+    """Replaces the `output` or the `weights` of heads with those for another sentence pair."""
     return _plain(patch=kind, source=source, target=target, of=of, layer=layer, head=head)
 
 
@@ -81,7 +82,7 @@ def _plain(**values: Any) -> Intervention:
 
 
 @contextmanager
-def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary: Vocabulary | None = None) -> Iterator[None]:
+def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary: Vocabulary | None = None) -> Iterator[Target]:
     """Applies interventions, in this order, inside the context. vocabulary: only needed by `patch`. Raises InputError for an
     intervention that this model cannot have, so that a mistyped layer does not look like one without effect."""
     with ExitStack() as stack:
@@ -89,7 +90,7 @@ def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary:
         for intervention in interventions:
             for undo in parse(intervention).apply(target):
                 stack.callback(undo)
-        yield
+        yield target
 
 
 def parse(intervention: Intervention) -> "Change":
@@ -106,15 +107,17 @@ def describe(model: Seq2Seq, intervention: Intervention) -> str:
     return change.effect() + change.note(Target(model, None))
 
 
-def with_means(model: Seq2Seq, interventions: Sequence[Intervention], batches: Iterable[Batch]) -> list[Intervention]:
-    """Returns the interventions with each `to: mean` replaced by numbers, the mean output of a head over all pieces of the
-    batches under teacher forcing; there is then one intervention per head."""
+def with_means(
+    model: Seq2Seq, interventions: Sequence[Intervention], batches: Callable[[], Iterable[Batch]]
+) -> list[Intervention]:
+    """Returns the interventions with each `to: mean` replaced with numbers, the mean output of a head over all pieces of the
+    batches under teacher forcing, without other interventions; there is then one intervention per head."""
     target, resolved = Target(model, None), list[Intervention]()
     for intervention in interventions:
         change = parse(intervention)
         if isinstance(change, Mute) and change.to == "mean":
             heads = [*change.each(target)]
-            means = mean_outputs(model, {place for place, _, _ in heads}, batches)
+            means = mean_outputs(model, {place for place, _, _ in heads}, batches())
             resolved += [mute(change.mute, layer, head, to=means[place][head - 1].tolist()) for place, layer, head in heads]
         else:
             resolved.append(intervention)
@@ -130,7 +133,7 @@ def mean_outputs(model: Seq2Seq, places: Iterable[str], batches: Iterable[Batch]
 
     def add(place: str, z: Tensor) -> None:  # z (B, T, H, K)
         of_place = z[real[place.startswith("decoder")]]  # (pieces, H, K)
-        sums[place] = sums.get(place, 0) + of_place.double().sum(0)
+        sums[place] = sums.get(place, 0) + of_place.cpu().double().sum(0)
         counts[place] += len(of_place)
 
     with ExitStack() as stack, observing(model) as device:

@@ -5,8 +5,8 @@ entente evaluate checkpoint=outputs/RUN src=my.fr tgt=my.en output=scores
 entente evaluate checkpoint=RUN intervene="[{mute: cross, layer: 2, head: 1}]"
 """
 
-import tempfile
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from rich.console import Console
 from entente import checkpoint
 from entente.attention.interventions import describe, intervene, with_means
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
-from entente.commands.importance import outcomes_of, table
+from entente.commands.importance import outcomes_of, table, valid_batches
 from entente.commands.settings import EvaluateSettings
 from entente.commands.stored import stored_corpus
 from entente.console import Task, log
@@ -29,7 +29,7 @@ from entente.data.pairs import Pair
 from entente.decoding.search import search_name, with_changes
 from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer, evaluate, show, write_translations
-from entente.files import is_split, write_json, write_text
+from entente.files import is_split, require_writable, write_json, write_text
 from entente.process import prepare_process
 from entente.training.trainer import on_accelerator
 
@@ -51,16 +51,17 @@ def main(settings: EvaluateSettings) -> None:
     data = TranslationData(corpus, run.vocabulary, batch)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
     if settings.tables:
-        _compare(settings, run, data, splits, search, tokenize)
+        _compare(settings, run, data, splits, search, tokenize, output)
         return
-    interventions = with_means(run.model, settings.interventions, data.evaluation("valid").batches)
+    interventions = with_means(run.model, settings.interventions, partial(valid_batches, data))
     with (
         on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision),
         intervene(run.model, interventions, run.vocabulary),
     ):
+        for intervention in settings.interventions:
+            log.info("with %s", describe(run.model, intervention))
         if output:
-            output.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=output).close()  # fails before decoding if the folder cannot be written to
+            require_writable(output)
         metrics = {}
         for split in splits:
             log.info("evaluating %s", split)
@@ -71,15 +72,14 @@ def main(settings: EvaluateSettings) -> None:
             with Task(f"scoring the translations of {split}"):
                 metrics[split] = evaluation.metrics(scoring.metrics)
         measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
-    for intervention in settings.interventions:
-        log.info("with %s", describe(run.model, intervention))
     for split, measurements in measured.items():
         metrics[split]["attention"] = measurements.report
     if output:
         for split, measurements in measured.items():
             if measurements.links:
                 write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(measurements.links))
-        write_json(output / "metrics.json", metrics)
+        extra = {"interventions": settings.interventions} if settings.interventions else {}
+        write_json(output / "metrics.json", {split: {**metrics[split], **extra} for split in splits})
     show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", search_name(search)]))
     for split in splits:
         lengths = ", ".join(f"{row['words']} words {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])

@@ -7,7 +7,8 @@ entente importance checkpoint=model.ckpt trust_data=true output=FOLDER
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,17 +19,18 @@ from torch import Tensor
 
 from entente import checkpoint
 from entente.attention.draw import draw_heads
-from entente.attention.hook_points import points, readout_parts
+from entente.attention.hook_points import STEPS, points
 from entente.attention.interventions import Intervention, intervene, mute, mute_part, parse, skip, with_means
 from entente.attention.record import KIND_NAMES
 from entente.commands.settings import ImportanceSettings
 from entente.commands.stored import stored_corpus
 from entente.console import Task, clock, log
+from entente.data.batches import Batch
 from entente.data.module import TranslationData
 from entente.decoding.search import search_name, with_changes
 from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer, evaluate
-from entente.files import open_atomic, write_json
+from entente.files import open_atomic, require_writable, write_json
 from entente.models.transformer import Transformer
 from entente.process import prepare_process
 from entente.settings import SearchSettings
@@ -67,7 +69,7 @@ def main(settings: ImportanceSettings) -> None:
     data = TranslationData(stored_corpus(run, settings.checkpoint, settings.trust_data), run.vocabulary, batch)
     lists, tokenize = [[part.intervention] for part in parts], bleu_tokenizer(run.settings, run.settings.evaluation)
     with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
-        plain, *outcomes = outcomes_of(run, data, settings.split, lists, search, tokenize)
+        plain, *outcomes = outcomes_of(run, data, settings.split, lists, search, tokenize, output)
     content = {"split": settings.split, "search": search_name(search), "plain": plain._asdict()}
     write_json(output / "importance.json", content | {"parts": [outcome._asdict() for outcome in outcomes]})
     title = f"{run.summary()}: {settings.split}, {search_name(search)}, BLEU {plain.bleu:.2f}, NLL {plain.nll:.3f}"
@@ -86,8 +88,9 @@ def parts_of(model: Any) -> Iterator[Part]:
     if not isinstance(model, Transformer):
         if "alignment.hook_pattern" in names:
             yield Part("alignment, uniform", 0, 0, mute("alignment", to="uniform"))
-        for part in readout_parts(model):
-            yield Part(f"readout: {part}", 0, 0, mute_part(part))
+        for part in ("state", "word", "context"):
+            if f"readout.hook_{part}" in names:
+                yield Part(f"readout: {part}", 0, 0, mute_part(part))
         return
     for kind, place in (("encoder", "attn"), ("decoder", "attn"), ("cross", "cross_attn")):
         side = "encoder" if kind == "encoder" else "decoder"
@@ -110,13 +113,17 @@ def outcomes_of(
     lists: Sequence[Sequence[Intervention]],
     search: SearchSettings,
     tokenize: str,
+    output: Path | None,
 ) -> Iterator[Outcome]:
     """Yields the outcome without interventions, and then that of each list. `to: mean` means that of the validation split."""
     evaluation_split = data.evaluation(split)
-    resolved = [with_means(run.model, interventions, data.evaluation("valid").batches) for interventions in ([], *lists)]
-    for interventions in resolved:
-        with intervene(run.model, interventions, run.vocabulary):
-            pass  # raises InputError before anything is evaluated
+    resolved = [with_means(run.model, interventions, partial(valid_batches, data)) for interventions in ([], *lists)]
+    for interventions in resolved:  # a mistake is found before anything is evaluated
+        with intervene(run.model, interventions, run.vocabulary) as target:
+            if target.needs_future:
+                raise InputError(STEPS)
+    if output:
+        require_writable(output)
     began, done, translations = time.monotonic(), 0, list[str]()
 
     def progress() -> str:
@@ -132,6 +139,11 @@ def outcomes_of(
             bleu = float(evaluation.scores("bleu")["bleu"])
             yield Outcome([*original], bleu, evaluation.nll, different / len(translations))
             done += 1
+
+
+def valid_batches(data: TranslationData) -> Iterable[Batch]:
+    """Returns the batches of the validation split, which is the user's own text if there is no other."""
+    return data.evaluation("valid").batches
 
 
 def losses(

@@ -64,9 +64,9 @@ class EvaluateSettings(DecodingSettings):
     )
     occlusion: int = setting(0, "sentences on which to compare attention with leaving out words", ge=0)
     intervene: Dictionaries | Annotated[tuple[Dictionaries, ...], LISTS] = setting(
-        (), "changes of the trained model, such as [{mute: cross, layer: 2, head: 1}]; a list of lists: a table of these"
+        (), "changes to the trained model, such as [{mute: cross, layer: 2, head: 1}]; a list of lists: a table of these"
     )
-    output: File | None = setting(None, "folder for metrics.json, translations and alignments")
+    output: File | None = setting(None, "folder for metrics.json, translations and alignments, or interventions.json")
 
     @property
     def interventions(self) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ class EvaluateSettings(DecodingSettings):
             if value and not self.attention:
                 yield f"{name}={value} needs attention=true; add it, or leave out {name}"
         if self.tables and self.attention:
-            yield "attention=true needs one list of interventions; leave out attention, or all lists but one"
+            yield "attention=true: give one list of interventions that is not in another list, or leave out attention"
 
 
 class ImportanceSettings(DecodingSettings):

@@ -132,7 +132,7 @@ def search(
     model: Seq2Seq, src: Tensor, settings: SearchSettings, bos: int, eos: int, forced: Tensor | None = None
 ) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence of src (B, S), best first. The model should be in evaluation mode. forced:
-    the first tokens of each translation (B, P), padded on the right; they may be followed by `length_offset` more.
+    the first tokens of each translation (B, P), padded on the right; at least `length_offset` more may follow.
 
     Each step extends every beam by every token. The K best candidates that have not ended become the new beams. A candidate
     that has ended becomes a finished hypothesis if it is among the K best of all. A sentence is done when it reaches its length
