@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -352,7 +353,20 @@ def test_a_suite_whose_first_variant_is_not_the_baseline_says_so(ablate: Ablate,
     assert ended.code == 2 and "compared with no_residual, which comes first" in ended.out
 
 
-def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablate: Ablate) -> None:
+class SlowPool(ThreadPoolExecutor):
+    """Returns the future of a task half a second after the task has begun."""
+
+    def submit(self, *task: Any, **options: Any) -> Any:
+        future = super().submit(*task, **options)
+        time.sleep(0.5)
+        return future
+
+
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, SlowPool])
+def test_an_interrupted_suite_interrupts_the_runs_under_way(
+    pool: type[ThreadPoolExecutor], project: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suites, "ThreadPoolExecutor", pool)
     stopped = []
 
     def wait() -> int:

@@ -10,7 +10,7 @@ import re
 import subprocess
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ class Job:
     run: Run
     command: list[str]
     process: subprocess.Popen[bytes] | None = None  # None before it is started
+    begun: bool = False  # whether `train` was called
     ended: bool = False
 
     @property
@@ -37,7 +38,7 @@ class Job:
         return int([0, *STEP.findall(self.run.output.read_text(encoding="utf-8", errors="replace"))][-1]) if self.process else 0
 
     def train(self, threads: int, stopping: threading.Event) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        self.begun, environment = True, {**os.environ, "OMP_NUM_THREADS": str(threads)}
         with self.run.output.open("wb") as out:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
         if stopping.is_set():
@@ -90,12 +91,15 @@ class Plan:
                     future.result()
             except Stopped:
                 stopping.set()
-                started = [future for future in futures if not future.cancel()]
-                # The others finish their step, save and exit, or are asked again after 10 s and killed after 30 s.
+                pool.shutdown(wait=False, cancel_futures=True)
+                # The others finish their step, save and exit, or are asked again after 10 s and killed after 30 s. `futures`
+                # lacks a job if the signal came before its future was appended.
                 for stop, seconds in (("terminate", 10), ("terminate", 20), ("kill", 0)):
                     for process in [job.process for job in waiting if job.process and not job.ended]:
                         getattr(process, stop)()
-                    wait(started, seconds)
+                    end = time.monotonic() + seconds
+                    while any(job.begun and not job.ended for job in waiting) and time.monotonic() < end:
+                        time.sleep(0.05)
         suite = self.read()
         if stopping.is_set():
             left = sum(not job.ended for job in self.jobs)
