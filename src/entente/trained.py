@@ -108,8 +108,7 @@ class TrainedModel(checkpoint.TrainedRun):
     ) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
         default of `entente translate`. prefix: how the translation begins, or a list of these, one for each sentence (an
-        empty sentence has an empty translation). Logs the
-        words never seen in training as a warning."""
+        empty sentence has an empty translation). Logs the words never seen in training as a warning."""
         if isinstance(sentences, str):
             return self.translate([sentences], beam, length_penalty, None if prefix is None else [prefix])[0]
         texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]
@@ -144,11 +143,9 @@ class TrainedModel(checkpoint.TrainedRun):
     def score(self, source: str, target: str) -> Score:
         """Returns the log-probability that the model gives to each piece of `target` as a translation of `source`."""
         src, tgt = self._ids(source, target)
-        device = next(self.model.parameters()).device
-        read, produced = torch.tensor([BOS, *tgt], device=device), torch.tensor([*tgt, EOS], device=device)
         with BUSY, evaluating(self.model):
-            hidden = self.model(torch.tensor([src], device=device), read[None])[0]  # (T, D)
-            log_probabilities = self.model.output(hidden).float().log_softmax(-1)  # (T, V)
+            log_probabilities = self._log_probabilities(src, tgt)
+        produced = torch.tensor([*tgt, EOS], device=log_probabilities.device)
         of_pieces = log_probabilities.gather(1, produced[:, None]).squeeze(1)
         return Score(self.vocabulary.tgt.pieces(produced.tolist()), of_pieces.cpu())
 
@@ -188,20 +185,24 @@ class TrainedModel(checkpoint.TrainedRun):
     def run_with_cache(self, source: str, target: str | None = None, names: str = "*") -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the log-probabilities (T, V) of each piece after those of `target` before it, and the activations with a name
         that matches, which may have wildcards. target: by default the greedy translation."""
-        kept: dict[str, list[Tensor]] = {}
+        activations: dict[str, list[Tensor]] = {}
 
         def keep(value: Tensor, hook: Hook) -> None:
-            kept.setdefault(hook.name, []).append(value.clone())
+            activations.setdefault(hook.name, []).append(value.clone())
 
-        device = next(self.model.parameters()).device
         with BUSY, evaluating(self.model):
             src, tgt = self._ids(source, target)
             with hooked(self.model, [(names, keep)]):
-                hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]
-            log_probabilities = self.model.output(hidden).float().log_softmax(-1)
+                log_probabilities = self._log_probabilities(src, tgt)
         # A BiRNN computes its state (B, D) and its alignment (B, 1, S) for each position in turn.
-        join = {name: torch.stack if values[0].dim() == 2 else torch.cat for name, values in kept.items()}
-        return log_probabilities, {name: join[name](values, dim=1) for name, values in kept.items()}
+        join = {name: torch.stack if values[0].dim() == 2 else torch.cat for name, values in activations.items()}
+        return log_probabilities, {name: join[name](values, dim=1) for name, values in activations.items()}
+
+    def _log_probabilities(self, src: list[int], tgt: list[int]) -> Tensor:
+        """Returns the log-probabilities (T, V) of each piece after <s> and the pieces of tgt before it."""
+        device = next(self.model.parameters()).device
+        hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]  # (T, D)
+        return self.model.output(hidden).float().log_softmax(-1)
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
         """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""

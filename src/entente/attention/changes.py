@@ -74,8 +74,8 @@ class OfLayers(Change):
 
     def places(self, target: Target, kind: str) -> list[str]:
         """Returns the places of a kind of attention in the names of `points`, one per layer."""
-        wanted = re.compile(rf"({PLACES[kind]})\.hook_pattern")
-        places = [match[1] for name in target.points if (match := wanted.fullmatch(name))]
+        pattern = re.compile(rf"({PLACES[kind]})\.hook_pattern")
+        places = [match[1] for name in target.points if (match := pattern.fullmatch(name))]
         if not places:
             raise self.refuse("this model has no such attention")
         return self.among(places)
@@ -169,15 +169,15 @@ class OfSublayers(OfLayers):
 
     def sublayers(self, target: Target, sides: Sequence[str]) -> list[Point]:
         """Returns the points between the sublayers and their residual connections."""
-        found: list[Point] = []
+        points: list[Point] = []
         for side in sides:
             layers = sorted({int(name.split(".")[1]) for name in target.points if re.match(rf"{side}\.\d", name)})
             outputs = [out for name, out in OUTPUTS.items() if self.sublayer in (None, name)]
             names = [f"{side}.{i}.hook_{out}" for i in (self.among(layers) if layers else ()) for out in outputs]
-            found += [target.points[name] for name in names if name in target.points]
-        if not found:
+            points += [target.points[name] for name in names if name in target.points]
+        if not points:
             raise self.refuse("this model has no such sublayer")
-        return found
+        return points
 
 
 class NoResidual(OfSublayers):
@@ -232,29 +232,28 @@ class Weights(OfHeads):
         yield partial(self.report, reached, "no sentence had such a row and keys")
 
     def _put(self, target: Target, heads: slice, reached: list[bool], pattern: Tensor, reachable: Tensor) -> Tensor:
-        here = target.positions(self.weights, pattern.size(2)) == self.row
-        rows, can = pattern[:, heads, here], reachable[:, heads, here]  # (B, heads, rows, S)
+        queries = target.positions(self.weights, pattern.size(2)) == self.row
+        rows, allowed = pattern[:, heads, queries], reachable[:, heads, queries]  # (B, heads, rows, S)
         rows, n_keys = rows.to(torch.promote_types(rows.dtype, torch.float32)), rows.size(-1)
-        wanted = torch.zeros(max(n_keys, len(self.values or ()), 1 + (self.column or 0))).to(rows)
+        new_row = torch.zeros(max(n_keys, len(self.values or ()), 1 + (self.column or 0))).to(rows)
         if self.values is not None:
-            wanted[: len(self.values)] = rows.new_tensor(self.values)
+            new_row[: len(self.values)] = rows.new_tensor(self.values)
         elif self.column is not None:
-            wanted[self.column] = self.value or 0.0
-        if wanted[n_keys:].any() or (self.column or 0) >= n_keys:
+            new_row[self.column] = self.value or 0.0
+        if new_row[n_keys:].any() or (self.column or 0) >= n_keys:
             reached.append(False)
             return pattern
-        new = wanted[:n_keys].expand_as(rows)
-        possible = (can | (new == 0)).all(-1, keepdim=True)
+        new = new_row[:n_keys].expand_as(rows)
+        possible = (allowed | (new == 0)).all(-1, keepdim=True)
         if self.column is not None:
-            others = can & (torch.arange(n_keys, device=rows.device) != self.column)
-            rest = rows.masked_fill(~others, 0)
-            rest = torch.where(
-                rest.sum(-1, keepdim=True) > 1e-12, rest, others.to(rows)
-            )  # equal, if the key had all the weight
-            new = new + rest * ((1 - wanted.sum()) / rest.sum(-1, keepdim=True).clamp(min=1e-12))
-            possible = can[..., self.column, None] & (others.any(-1, keepdim=True) | (wanted.sum() == 1))
+            other_keys = allowed & (torch.arange(n_keys, device=rows.device) != self.column)
+            rest = rows.masked_fill(~other_keys, 0)
+            has_weight = rest.sum(-1, keepdim=True) > 1e-12  # else this key had all of it, and the others get equal weights
+            rest = torch.where(has_weight, rest, other_keys.to(rows))
+            new = new + rest * ((1 - new_row.sum()) / rest.sum(-1, keepdim=True).clamp(min=1e-12))
+            possible = allowed[..., self.column, None] & (other_keys.any(-1, keepdim=True) | (new_row.sum() == 1))
         reached.append(bool(possible.any()))
-        pattern[:, heads, here] = torch.where(possible, new, rows).to(pattern)
+        pattern[:, heads, queries] = torch.where(possible, new, rows).to(pattern)
         return pattern
 
 
@@ -265,22 +264,21 @@ class Unmask(Change):
     unmask: Literal["padding", "future"] = setting(..., "the mask")
 
     def apply(self, target: Target) -> Iterator[Undo]:
-        wanted = "|".join(
-            PLACES[kind] for kind in (("decoder",) if self.unmask == "future" else ("encoder", "cross", "alignment"))
-        )
-        found = [point for name, point in target.points.items() if re.fullmatch(rf"({wanted})\.hook_pattern", name)]
-        masked: Any = target.model
-        if not found or not (getattr(masked, "mask_future", True) if self.unmask == "future" else masked.mask_padding):
+        kinds = ("decoder",) if self.unmask == "future" else ("encoder", "cross", "alignment")
+        places = "|".join(PLACES[kind] for kind in kinds)
+        points = [point for name, point in target.points.items() if re.fullmatch(rf"({places})\.hook_pattern", name)]
+        model: Any = target.model
+        if not points or not (getattr(model, "mask_future", True) if self.unmask == "future" else model.mask_padding):
             raise self.refuse("this model has no such mask")
-        hidden: list[bool] = []  # for each call of an attention, whether its mask hid a key
+        hides_keys: list[bool] = []  # for each call of an attention, whether its mask hid a key
 
         def lift(_: Any, inputs: Any) -> Any:
-            hidden.append(inputs[1] is not None and not bool(inputs[1].all()))
+            hides_keys.append(inputs[1] is not None and not bool(inputs[1].all()))
             return inputs[0], None
 
-        for point in found:
+        for point in points:
             yield point.module.register_forward_pre_hook(lift).remove
-        yield partial(self.report, hidden, "no key was masked")
+        yield partial(self.report, hides_keys, "no key was masked")
         if self.unmask == "future":
             yield partial(setattr, target, "needs_future", target.needs_future)
             target.needs_future = True
@@ -326,16 +324,16 @@ class Patch(OfHeads):
 
     def _put_outputs(self, target: Target, heads: slice, other: Tensor, z: Tensor) -> Tensor:
         position = target.positions(self.patch, z.size(1))  # z (B, T, H, K), other (T', H, K)
-        here, z = position < len(other), z.clone()
-        z[:, here, heads] = other[position[here]][:, heads].to(z)
+        shared, z = position < len(other), z.clone()
+        z[:, shared, heads] = other[position[shared]][:, heads].to(z)
         return z
 
     def _put_weights(self, target: Target, heads: slice, other: Tensor, pattern: Tensor, _: Tensor) -> Tensor:
         position = target.positions(self.patch, pattern.size(2))  # pattern (B, H, T, S), other (H, T', S')
-        here, n_keys = position < other.size(1), min(pattern.size(-1), other.size(-1))
-        new = torch.zeros_like(pattern[:, heads, here])
-        new[..., :n_keys] = other[heads][:, position[here], :n_keys].to(pattern)
-        pattern[:, heads, here] = new
+        shared, n_keys = position < other.size(1), min(pattern.size(-1), other.size(-1))
+        new = torch.zeros_like(pattern[:, heads, shared])
+        new[..., :n_keys] = other[heads][:, position[shared], :n_keys].to(pattern)
+        pattern[:, heads, shared] = new
         return pattern
 
 

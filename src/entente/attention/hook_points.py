@@ -160,14 +160,14 @@ class Target:
         self.model, self.vocabulary, self.points = model, vocabulary, points(model)
         self.needs_future = False  # whether an intervention exists only where all target pieces are read at once
         self.n_source: int | None = None  # the number of pieces that every source must have
-        self._here = threading.local()
+        self._reading = threading.local()
 
     def __enter__(self) -> "Target":
         self._replaced = {name: vars(self.model).get(name) for name in ("encode", "decode")}
-        encode, decode, here = self.model.encode, self.model.decode, self._here
+        encode, decode, reading = self.model.encode, self.model.decode, self._reading
 
         def count(*_: object) -> None:
-            here.calls += 1
+            reading.calls += 1
 
         def begin(src: Tensor) -> Any:
             lengths = padding_mask(src, self.model.pad_id).sum(1)
@@ -175,17 +175,17 @@ class Target:
                 problem = f"the sources have {int(lengths.max())} and {self.n_source} pieces"
                 raise InputError(f"patch: {problem}; give a pair whose source has as many")
             state = encode(src)
-            here.first = state.written[0]
+            reading.first = state.written[0]
             return state
 
         def continued(tgt: Tensor, state: Any) -> Any:
             if isinstance(self.model, Transformer):
-                here.start = state.written[0].key.size(-2)
+                reading.start = state.written[0].key.size(-2)
             else:
-                here.start = 0 if state.written[0] is here.first else here.start + here.length
-            if self.needs_future and here.start and tgt.size(1) == 1:
+                reading.start = 0 if state.written[0] is reading.first else reading.start + reading.length
+            if self.needs_future and reading.start and tgt.size(1) == 1:
                 raise InputError(STEPS)
-            here.length, here.calls = tgt.size(1), 0
+            reading.length, reading.calls = tgt.size(1), 0
             return decode(tgt, state)
 
         self.model.encode, self.model.decode = begin, continued  # type: ignore[method-assign]
@@ -204,11 +204,11 @@ class Target:
         if kind == "encoder":
             return torch.arange(rows)
         if kind == "alignment":
-            return torch.full((rows,), self._here.start + self._here.calls - 1)
-        return self._here.start + torch.arange(rows) % self._here.length
+            return torch.full((rows,), self._reading.start + self._reading.calls - 1)
+        return self._reading.start + torch.arange(rows) % self._reading.length
 
     def pattern(self, place: str, change: Callable[[Tensor, Tensor], Tensor]) -> Undo:
-        """Replaces weights (B, H, T, S) by what `change` returns for them and for a mask, of the same shape, of the keys that
+        """Replaces weights (B, H, T, S) with what `change` returns for them and for a mask, of the same shape, of the keys that
         each query can reach. H is 1 in a BiRNN."""
 
         def changed(module: Any, inputs: Any, output: Tensor) -> Tensor:

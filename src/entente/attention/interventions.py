@@ -93,7 +93,7 @@ def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary:
         yield target
 
 
-def parse(intervention: Intervention) -> "Change":
+def parse(intervention: Intervention) -> Change:
     """Returns an intervention as an object of its class. Raises InputError if a key or a value is not valid."""
     name = next((name for name in CLASSES if isinstance(intervention, Mapping) and name in intervention), None)
     if not name:
@@ -128,11 +128,11 @@ def mean_outputs(model: Seq2Seq, places: Iterable[str], batches: Iterable[Batch]
     """Returns the mean outputs (H, K) of the heads of attention layers, such as decoder.0.cross_attn, over all pieces of the
     batches under teacher forcing."""
     names, sums = points(model), dict[str, Tensor]()
-    real: tuple[Tensor, ...] = ()  # of the source (B, S) and of the target (B, T)
+    masks: tuple[Tensor, ...] = ()  # of the real pieces of the source (B, S) and of the target (B, T)
     counts: Counter[str] = Counter()
 
     def add(place: str, z: Tensor) -> None:  # z (B, T, H, K)
-        of_place = z[real[place.startswith("decoder")]]  # (pieces, H, K)
+        of_place = z[masks[place.startswith("decoder")]]  # (pieces, H, K)
         sums[place] = sums.get(place, 0) + of_place.cpu().double().sum(0)
         counts[place] += len(of_place)
 
@@ -141,6 +141,6 @@ def mean_outputs(model: Seq2Seq, places: Iterable[str], batches: Iterable[Batch]
             stack.callback(names[f"{place}.hook_z"].on(partial(add, place)))
         for batch in batches:
             src, tgt = batch.src.to(device), batch.tgt[:, :-1].to(device)
-            real = padding_mask(src, model.pad_id), padding_mask(batch.tgt[:, 1:].to(device), model.pad_id)
+            masks = padding_mask(src, model.pad_id), padding_mask(batch.tgt[:, 1:].to(device), model.pad_id)
             model(src, tgt)
     return {place: sums[place] / counts[place] for place in sums}

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from entente import checkpoint
 from entente.attention.interventions import describe, intervene, with_means
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
-from entente.commands.importance import outcomes_of, table, valid_batches
+from entente.commands.outcomes import outcomes_of, table, valid_batches
 from entente.commands.settings import EvaluateSettings
 from entente.commands.stored import stored_corpus
 from entente.console import Task, log
@@ -31,6 +30,7 @@ from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer, evaluate, show, write_translations
 from entente.files import is_split, require_writable, write_json, write_text
 from entente.process import prepare_process
+from entente.settings import SearchSettings
 from entente.training.trainer import on_accelerator
 
 
@@ -105,17 +105,23 @@ def _measured(run: checkpoint.TrainedRun, data: TranslationData, splits: list[st
 
 
 def _compare(
-    settings: EvaluateSettings, run: checkpoint.TrainedRun, data: TranslationData, splits: list[str], *how: Any
+    settings: EvaluateSettings,
+    run: checkpoint.TrainedRun,
+    data: TranslationData,
+    splits: list[str],
+    search: SearchSettings,
+    tokenize: str,
+    output: Path | None,
 ) -> None:
     """Prints a table of each split with a row for each list of interventions, and writes them to interventions.json."""
     results = {}
     with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
         for split in splits:
-            outcomes = [*outcomes_of(run, data, split, settings.tables, *how)]
+            outcomes = [*outcomes_of(run, data, split, settings.tables, search, tokenize, output)]
             results[split] = [outcome._asdict() for outcome in outcomes]
             Console(markup=False, emoji=False).print(table(outcomes, f"{settings.checkpoint}, {split}"))
-    if settings.output:
-        write_json(Path(settings.output) / "interventions.json", results)
+    if output:
+        write_json(output / "interventions.json", results)
 
 
 def _stored_splits(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[Corpus, list[str]]:

@@ -6,37 +6,31 @@ entente importance checkpoint=outputs/RUN split=valid search.beam=5
 entente importance checkpoint=model.ckpt trust_data=true output=FOLDER
 """
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
-from rich.table import Column, Table
 from torch import Tensor
 
 from entente import checkpoint
 from entente.attention.draw import draw_heads
-from entente.attention.hook_points import STEPS, points
-from entente.attention.interventions import Intervention, intervene, mute, mute_part, parse, skip, with_means
+from entente.attention.hook_points import points
+from entente.attention.interventions import Intervention, mute, mute_part, skip
 from entente.attention.record import KIND_NAMES
+from entente.commands.outcomes import Outcome, outcomes_of, table
 from entente.commands.settings import ImportanceSettings
 from entente.commands.stored import stored_corpus
-from entente.console import Task, clock, log
-from entente.data.batches import Batch
+from entente.console import log
 from entente.data.module import TranslationData
 from entente.decoding.search import search_name, with_changes
 from entente.errors import InputError
-from entente.evaluation import bleu_tokenizer, evaluate
-from entente.files import open_atomic, require_writable, write_json
+from entente.evaluation import bleu_tokenizer
+from entente.files import open_atomic, write_json
 from entente.models.transformer import Transformer
 from entente.process import prepare_process
-from entente.settings import SearchSettings
 from entente.training.trainer import on_accelerator
-
-SUBLAYERS = {"encoder": ("self", "ff"), "decoder": ("self", "cross", "ff")}
 
 
 class Part(NamedTuple):
@@ -46,15 +40,6 @@ class Part(NamedTuple):
     row: int
     column: int
     intervention: Intervention
-
-
-class Outcome(NamedTuple):
-    """What a model scores on a split with interventions."""
-
-    interventions: list[Intervention]
-    bleu: float
-    nll: float
-    changed: float  # the share of translations that differ from those without interventions
 
 
 def main(settings: ImportanceSettings) -> None:
@@ -99,51 +84,10 @@ def parts_of(model: Any) -> Iterator[Part]:
             yield from (
                 Part(KIND_NAMES[kind], row, head, mute(kind, row + 1, head + 1)) for head in range(z.n_heads if z else 0)
             )
-    for side, sublayers in SUBLAYERS.items():
+    for side in ("encoder", "decoder"):
         for row, block in enumerate(getattr(model, side)):
-            present = [name for name in sublayers if name in block.present]
-            group = f"{side} sublayers: {', '.join(present)}"
-            yield from (Part(group, row, column, skip(side, name, row + 1)) for column, name in enumerate(present))
-
-
-def outcomes_of(
-    run: checkpoint.TrainedRun,
-    data: TranslationData,
-    split: str,
-    lists: Sequence[Sequence[Intervention]],
-    search: SearchSettings,
-    tokenize: str,
-    output: Path | None,
-) -> Iterator[Outcome]:
-    """Yields the outcome without interventions, and then that of each list. `to: mean` means that of the validation split."""
-    evaluation_split = data.evaluation(split)
-    resolved = [with_means(run.model, interventions, partial(valid_batches, data)) for interventions in ([], *lists)]
-    for interventions in resolved:  # a mistake is found before anything is evaluated
-        with intervene(run.model, interventions, run.vocabulary) as target:
-            if target.needs_future:
-                raise InputError(STEPS)
-    if output:
-        require_writable(output)
-    began, done, translations = time.monotonic(), 0, list[str]()
-
-    def progress() -> str:
-        left = (time.monotonic() - began) / done * (len(lists) + 1 - done) if done else 0.0
-        return f"{split}: {done} of {len(lists) + 1} evaluations" + (f", {clock(left)} left" if done else "")
-
-    with Task(progress):
-        for original, interventions in zip(([], *lists), resolved, strict=True):
-            with intervene(run.model, interventions, run.vocabulary):
-                evaluation = evaluate(run.model, run.vocabulary, evaluation_split, search, tokenize)
-            translations = translations or evaluation.hypotheses
-            different = sum(a != b for a, b in zip(evaluation.hypotheses, translations, strict=True))
-            bleu = float(evaluation.scores("bleu")["bleu"])
-            yield Outcome([*original], bleu, evaluation.nll, different / len(translations))
-            done += 1
-
-
-def valid_batches(data: TranslationData) -> Iterable[Batch]:
-    """Returns the batches of the validation split, which is the user's own text if there is no other."""
-    return data.evaluation("valid").batches
+            group = f"{side} sublayers: {', '.join(block.present)}"
+            yield from (Part(group, row, column, skip(side, name, row + 1)) for column, name in enumerate(block.present))
 
 
 def losses(
@@ -163,14 +107,3 @@ def losses(
         for name in ("BLEU lost", "NLL added")
     }
     return values, largest
-
-
-def table(outcomes: Sequence[Outcome], title: str) -> Table:
-    """Returns the scores of outcomes, the first of which has no interventions, and their differences to it."""
-    plain, columns = outcomes[0], ("BLEU", "NLL", "changed")
-    rows = Table("intervention", *(Column(name, justify="right") for name in columns), title=title)
-    for outcome in outcomes:
-        name = "; ".join(parse(each).effect() for each in outcome.interventions) or "none"
-        bleu, nll = outcome.bleu - plain.bleu, outcome.nll - plain.nll
-        rows.add_row(name, f"{outcome.bleu:.2f} ({bleu:+.2f})", f"{outcome.nll:.3f} ({nll:+.3f})", f"{outcome.changed:.1%}")
-    return rows

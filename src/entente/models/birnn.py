@@ -54,10 +54,8 @@ class BiRNN(Seq2Seq):
             "none": lambda: NoAttention(),
         }[settings.score]()
         self.cell = step(d_embedding + d_source, d_hidden)
-        self.memory, self.state = (
-            nn.Identity(),
-            nn.Identity(),
-        )  # hooks on them see, and may replace, the encoder's outputs and s_i
+        # Hooks on these two see, and may replace, the encoder's outputs and the states s_i.
+        self.memory, self.state = nn.Identity(), nn.Identity()
         self.maxout = settings.readout == "maxout"
         if self.maxout:
             self.readout = nn.Linear(d_hidden + d_embedding + d_source, 2 * d_embedding)

@@ -1,0 +1,81 @@
+"""Evaluates a model with several lists of interventions, and shows what each of them changes."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.table import Column, Table
+
+from entente import checkpoint
+from entente.attention.hook_points import STEPS
+from entente.attention.interventions import Intervention, intervene, parse, with_means
+from entente.console import Task, clock
+from entente.data.batches import Batch
+from entente.data.module import TranslationData
+from entente.errors import InputError
+from entente.evaluation import evaluate
+from entente.files import require_writable
+from entente.settings import SearchSettings
+
+
+class Outcome(NamedTuple):
+    """What a model scores on a split with interventions."""
+
+    interventions: list[Intervention]
+    bleu: float
+    nll: float
+    changed: float  # the share of translations that differ from those without interventions
+
+
+def outcomes_of(
+    run: checkpoint.TrainedRun,
+    data: TranslationData,
+    split: str,
+    lists: Sequence[Sequence[Intervention]],
+    search: SearchSettings,
+    tokenize: str,
+    output: Path | None,
+) -> Iterator[Outcome]:
+    """Yields the outcome without interventions, and then that of each list. `to: mean` means that of the validation
+    split. output: a folder that must be writable."""
+    evaluation_split = data.evaluation(split)
+    resolved = [with_means(run.model, interventions, partial(valid_batches, data)) for interventions in ([], *lists)]
+    for interventions in resolved:  # a mistake is found before anything is evaluated
+        with intervene(run.model, interventions, run.vocabulary) as target:
+            if target.needs_future:
+                raise InputError(STEPS)
+    if output:
+        require_writable(output)
+    began, done, translations = time.monotonic(), 0, list[str]()
+
+    def progress() -> str:
+        left = (time.monotonic() - began) / done * (len(lists) + 1 - done) if done else 0.0
+        return f"{split}: {done} of {len(lists) + 1} evaluations" + (f", {clock(left)} left" if done else "")
+
+    with Task(progress):
+        for listed, interventions in zip(([], *lists), resolved, strict=True):
+            with intervene(run.model, interventions, run.vocabulary):
+                evaluation = evaluate(run.model, run.vocabulary, evaluation_split, search, tokenize)
+            translations = translations or evaluation.hypotheses
+            different = sum(a != b for a, b in zip(evaluation.hypotheses, translations, strict=True))
+            bleu = float(evaluation.scores("bleu")["bleu"])
+            yield Outcome([*listed], bleu, evaluation.nll, different / len(translations))
+            done += 1
+
+
+def valid_batches(data: TranslationData) -> Iterable[Batch]:
+    """Returns the batches of the validation split, which is the user's own text if there is no other."""
+    return data.evaluation("valid").batches
+
+
+def table(outcomes: Sequence[Outcome], title: str) -> Table:
+    """Returns the scores of outcomes, the first of which has no interventions, and their differences to it."""
+    plain, columns = outcomes[0], ("BLEU", "NLL", "changed")
+    rows = Table("intervention", *(Column(name, justify="right") for name in columns), title=title)
+    for outcome in outcomes:
+        name = "; ".join(parse(each).effect() for each in outcome.interventions) or "none"
+        bleu, nll = outcome.bleu - plain.bleu, outcome.nll - plain.nll
+        rows.add_row(name, f"{outcome.bleu:.2f} ({bleu:+.2f})", f"{outcome.nll:.3f} ({nll:+.3f})", f"{outcome.changed:.1%}")
+    return rows
