@@ -88,9 +88,7 @@ class TransformerSettings(Section):
     sublayers: Sublayers = setting(("self", "cross", "ff"), "sublayers of each layer")
     mask_padding: bool = setting(True, "hide source padding from attention")
     mask_future: bool = setting(True, "hide later target tokens from each token")
-    score: Literal["dot", "additive", "bilinear", "cosine", "cosine_self"] = setting(
-        "dot", "how a query is compared with a key; cosine_self: cosine, but dot in cross-attention"
-    )
+    score: Literal["dot", "additive", "bilinear", "cosine"] = setting("dot", "how a query is compared with a key")
     scale: Scale = setting("d_k", "divisor of scores; n_keys: the number of visible keys; none: 1")
     projections: Annotated[tuple[Projection, ...], LISTS] = setting(("query", "key", "value"), "learned projections")
     d_k: Width | None = setting(None, "width of a head; null: d_model / n_heads")

@@ -82,7 +82,6 @@ def assert_equal(run: TrainedRun, folder: Path, beam: int = 1, texts: list[str] 
 
 def test_ctranslate2_translates_as_we_do_on_either_vocabulary(tmp_path: Path) -> None:
     alike = [loaded(), loaded(JOINT), loaded(JOINT, tied=False), loaded(d_k=7)]
-    alike += [loaded(score="cosine_self"), loaded(score="cosine_self", positions="rotary")]
     for i, run in enumerate(alike):
         assert_equal(run, tmp_path / str(i))
 

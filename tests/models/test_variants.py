@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from broken_laws import ABLATION_FILES, BREAKS, BROKEN, KEEPS_ALL, model_settings
 from conftest import LENGTHS, PAD, TGT_VOCAB, T, real_ids, small, sources
-from entente.models.attention import AXIS, AttentionWeights, CosineScore, DotProductScore, MultiHeadAttention, rotate
+from entente.models.attention import AXIS, AttentionWeights, CosineScore, MultiHeadAttention, rotate
 from entente.models.birnn import BiRNN
 from entente.models.seq2seq import Seq2Seq, select
 from entente.models.transformer import LEARNED_POSITIONS, DecoderBlock, EncoderBlock, Transformer, sinusoids
@@ -246,12 +246,6 @@ def test_each_score_and_scale_equals_its_scalars_head_by_head(score: Any, scale:
                 alpha = [math.exp(e_j) / sum(map(math.exp, e)) for e_j in e]
                 heads.append(sum(a * v[b, j, h] for a, j in zip(alpha, s, strict=True)))
             close(actual[b, t], layer.out(torch.cat(heads)))
-
-
-def test_cosine_self_has_cosine_scores_in_self_attention_alone() -> None:
-    model: Any = small("transformer", score="cosine_self")
-    layers = {path: type(module) for path, module in model.named_modules() if path.endswith(".score")}
-    assert layers == {path: DotProductScore if "cross" in path else CosineScore for path in layers} and len(layers) == 6
 
 
 @pytest.mark.parametrize("projections", [[], ["query"], ["value", "key"]], ids=str)

@@ -12,7 +12,7 @@ from torch import nn
 from entente import checkpoint
 from entente.data.tokenizer import Tokenizer
 from entente.export.formats import import_package, refuse
-from entente.models.attention import CosineScore, MultiHeadAttention
+from entente.models.attention import MultiHeadAttention
 from entente.models.transformer import NORM_EPSILON, Block, SwiGLU, Transformer
 from entente.settings import ModelSettings, TransformerSettings
 
@@ -26,7 +26,6 @@ def refuse_other_models(settings: ModelSettings) -> None:
     supported: dict[str, list[Any]] = {name: [value] for name, value in TransformerSettings()}
     supported |= {name: [*permutations(supported[name][0])] for name in ("residual", "sublayers", "projections")}
     supported["norm"] = ["pre", "post", "rms"]
-    supported["score"] = ["dot", "cosine_self"]  # in cross-attention, it would normalise queries before it splits the heads
     if isinstance(settings, TransformerSettings):
         supported["d_k"] = [None, settings.d_model // settings.n_heads]
     refuse("ctranslate2", settings, ANY_VALUE, supported)
@@ -42,8 +41,7 @@ def write(run: checkpoint.TrainedRun, folder: Path, positions: int, quantization
     post, rms = (isinstance(model.encoder_norm, kind) for kind in (nn.Identity, nn.RMSNorm))
     first: Any = model.encoder[0]
     gated = isinstance(first.ff[1], SwiGLU)
-    cosine = isinstance(first.self_attention.score, CosineScore)
-    options = {"pre_norm": not post, "rms_norm": rms, "ffn_glu": gated, "qk_norm": cosine}
+    options = {"pre_norm": not post, "rms_norm": rms, "ffn_glu": gated}
     if model.positions == "rotary":
         options |= {"rotary_dim": first.self_attention.d_k // 2 * 2, "rotary_interleave": False}
     specs = import_package("ctranslate2").specs.transformer_spec
@@ -62,8 +60,6 @@ def write(run: checkpoint.TrainedRun, folder: Path, positions: int, quantization
         _attention(layer.self_attention, [["query", "key", "value"], ["out"]], block.self_attention, norms["self"])
         if "cross" in norms:
             _attention(layer.attention, [["query"], ["key", "value"], ["out"]], block.cross_attention, norms["cross"])
-            if cosine:
-                del layer.attention.q_norm, layer.attention.k_norm
         first, last = block.ff[0], block.ff[2]
         gate = slice(last.in_features, None) if gated else slice(None)
         _linear(layer.ffn.linear_0, [first], gate)
@@ -100,9 +96,6 @@ def _linear(spec: Any, layers: Iterable[Any], rows: slice = slice(None)) -> None
 def _attention(spec: Any, parts: list[list[str]], layer: MultiHeadAttention, norm: nn.Module) -> None:
     for linear, names in zip(spec.linear, parts, strict=True):
         _linear(linear, [getattr(layer, name) for name in names])
-    if isinstance(layer.score, CosineScore):
-        spec.k_norm.gamma = np.ones(layer.d_k, np.float32)
-        spec.q_norm.gamma = spec.k_norm.gamma * layer.score.factor.item()
     _norm(spec.layer_norm, norm)
 
 

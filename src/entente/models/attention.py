@@ -169,7 +169,6 @@ class MultiHeadAttention(nn.Module):
             "dot": lambda: DotProductScore(settings.scale),
             "bilinear": lambda: BilinearScore(n_heads, width, settings.scale),
             "cosine": lambda: CosineScore(settings.scale),
-            "cosine_self": lambda: CosineScore(settings.scale),
             "additive": lambda: AdditiveScore(n_heads, width),
         }[settings.score]()
         self.weights = AttentionWeights(settings.softmax, settings.mask_value)

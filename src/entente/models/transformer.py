@@ -72,8 +72,7 @@ class Block(nn.Module):
         if "self" in self.present:
             self.self_attention = MultiHeadAttention(settings, rotary=settings.positions == "rotary")
         if "cross" in self.present:
-            score = "dot" if settings.score == "cosine_self" else settings.score
-            self.cross_attention = MultiHeadAttention(settings.model_copy(update={"score": score}))
+            self.cross_attention = MultiHeadAttention(settings)
 
     def last_layers(self) -> list[Any]:
         return [self.ff[-1] if name == "ff" else getattr(self, f"{name}_attention").out for name in self.present]
