@@ -14,7 +14,7 @@ PACKAGE = ROOT / "src" / "entente"
 
 # The layers, from the lowest to the highest. A part may import itself and the parts of lower layers, but no others.
 LAYERS = """errors entente_grammar, escape files recipe, console settings, commands.settings process distributed,
-    validation, help, cli, models, fast, data, checkpoint, decoding, attention evaluation export, trained, training,
+    validation, help, cli, models, fast, data, checkpoint, decoding, attention evaluation export, trained page, training,
     ablation, commands, __main__, scripts"""
 LAYER = {part: height for height, parts in enumerate(LAYERS.split(",")) for part in parts.split()}
 # These parts may import little. Each is mapped to the parts of this package and the other packages that it may import.

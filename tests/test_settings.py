@@ -109,6 +109,7 @@ def test_any_value_is_shown_in_one_short_piece(value: object) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_setting_is_explained_and_every_default_is_accepted(verb: str) -> None:
     needed = {"ablate": {"suite": ["a", "b"]}, "train": {"name": "r"}, "compare": {"runs": "r"}, "trace": {"example": True}}
+    needed["page"] = {"runs": ["r"]}
     needed["export"] = {"checkpoint": "c", "format": "huggingface", "output": "o"}
     needed |= dict.fromkeys(("evaluate", "translate", "attention", "importance"), {"checkpoint": "c"})
     assert problems(defaults(VERBS[verb]) | needed.get(verb, {}), VERBS[verb]) == []

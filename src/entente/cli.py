@@ -38,6 +38,7 @@ VERBS: dict[str, type[Section]] = {
     "export": commands.ExportSettings,
     "attention": commands.AttentionSettings,
     "importance": commands.ImportanceSettings,
+    "page": commands.PageSettings,
     "trace": commands.TraceSettings,
     "ablate": commands.AblateSettings,
     "compare": commands.CompareSettings,
@@ -317,8 +318,7 @@ def defaults(kind: type[Section]) -> dict[str, Any]:
 
 
 def read_arguments(verb: str, arguments: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the settings given as KEY=VALUE, nested, and a line for each argument that is none. `compare` also takes
-    directories without a key."""
+    """Returns the settings given as KEY=VALUE, nested, and a line for each argument that is none. `runs` needs no key."""
     from omegaconf import OmegaConf
 
     schemas, texts = settings_of(VERBS[verb], {}), dict[str, Any]()
@@ -327,7 +327,7 @@ def read_arguments(verb: str, arguments: Iterable[str]) -> tuple[dict[str, Any],
         key, equals, text = argument.partition("=")
         if argument.startswith("-"):
             _refuse_flag(f"unknown flag: {argument}")
-        elif not equals and verb == "compare":
+        elif not equals and "runs" in schemas:
             texts["runs"] = [*texts.get("runs", []), argument]
         elif not equals:
             problems.append(f"{argument}: write KEY=VALUE")

@@ -189,6 +189,17 @@ class CompareSettings(Section):
     trust_data: bool = setting(False, "for two runs, allow reading the first one's training text to count its words")
 
 
+class PageSettings(Section):
+    runs: Annotated[tuple[File, ...], LISTS, Field(min_length=1, max_length=2)] = setting(
+        ..., "run's directory or checkpoint file, or two of these"
+    )
+    input: File | None = setting(
+        None, "sentences to choose from: a source per line, or a source, a tab and its reference; null: of the test split"
+    )
+    output: File | None = setting(None, "HTML file; null: page.html in the first run's directory")
+    threads: Threads = None
+
+
 class RunsSettings(Section):
     output_dir: OutputDir = "outputs"
 

@@ -125,6 +125,9 @@ class Tokenizer:
             bounds.append(bounds[-1] if i < len(SPECIAL) else next(ends))
         return proto.text, list(pairwise(bounds))
 
+    def scores(self, ids: Sequence[int]) -> list[float]:
+        return [self._processor.get_score(i) for i in ids]
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the pieces as labels: "▁" marks the start of a word; special pieces look like <s>, bytes like <0x41>."""
         return [self._processor.id_to_piece(i) for i in ids]

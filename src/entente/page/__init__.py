@@ -1,0 +1,157 @@
+"""Writes a page on which one or two trained models are taken apart: one HTML file that holds their weights, and computes them
+in the browser (forward.js), without a server or a network.
+
+Shapes: L layers, H heads, T target pieces, S source pieces, V vocabulary.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from entente.attention.alignment import STEPS, Alignments, Head
+from entente.attention.record import NAME_OF_KIND, has_attention, observing, read_sentence, record
+from entente.checkpoint import TrainedRun
+from entente.data import files, tokenizer, words
+from entente.data.alignments import Gold
+from entente.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary
+from entente.decoding.search import with_changes
+from entente.models.seq2seq import Seq2Seq
+
+FOLDER = Path(__file__).parent
+SCRIPTS = ("forward.js", "tokenizer.js", "search.js", "interventions.js", "texts.js", "map.js", "view.js")
+ALTERNATIVES = 5  # likeliest pieces that the page shows at each place
+# Regular expressions with which text is cleaned and split into words: they mean the same in JavaScript.
+PATTERNS = {
+    "invisible": files.INVISIBLE.pattern,
+    "spaces": files.SPACES.pattern,
+    "separators": tokenizer.SEPARATORS.pattern,
+    "apostrophes": f"[{''.join(map(chr, tokenizer.APOSTROPHES))}]",
+    "spacesBeforeMarks": tokenizer.SPACES.pattern,
+    "unspaced": words.UNSPACED,
+    "character": words.CHARACTER,
+}
+TEMPLATES = Environment(loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+class Sentence(NamedTuple):
+    """A sentence to choose from. gold: the links of its words, if they are known, with spans in `source` and `reference`."""
+
+    source: str
+    reference: str
+    gold: Gold | None = None
+
+
+class Shown(NamedTuple):
+    """A model on the page. path: as `entente.load` takes it. importance: the content of importance.json, or {}. errors: see
+    `alignment_errors`."""
+
+    name: str
+    path: str
+    run: TrainedRun
+    importance: Mapping[str, Any]
+    errors: list[list[float]]
+
+
+def html(models: Sequence[Shown], sentences: Sequence[Sentence]) -> str:
+    """Returns the page. Its first view is the first sentence."""
+    content = {
+        "models": [_model(shown, sentences[0].source) for shown in models],
+        "sentences": [_sentence(sentence, models[0].run.vocabulary) for sentence in sentences],
+        "patterns": PATTERNS,
+    }
+    return TEMPLATES.get_template("page.html.j2").render(
+        title=" / ".join(shown.name for shown in models),
+        style=(FOLDER / "style.css").read_text(encoding="utf-8"),
+        scripts=[(FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS],
+        content=json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+        weights=[weights(shown.run.model)[1] for shown in models],
+    )
+
+
+def weights(model: Seq2Seq) -> tuple[list[tuple[list[str], list[int]]], str]:
+    """Returns the names and the shape of each parameter, and all values as float16 in base64. Tied parameters are one."""
+    names: dict[int, list[str]] = {}
+    tensors = model.state_dict()
+    for name, tensor in tensors.items():
+        names.setdefault(tensor.data_ptr(), []).append(name)
+    parts = [tensors[same[0]].cpu().half().contiguous() for same in names.values()]
+    values = b"".join(part.numpy().tobytes() for part in parts)
+    shapes = [(same, list(part.shape)) for same, part in zip(names.values(), parts, strict=True)]
+    return shapes, base64.b64encode(values).decode()
+
+
+def alignment_errors(alignments: Alignments) -> list[list[float]]:
+    """Returns the alignment error rate of each head of the attention to the source (L, H), at the step that fits it better."""
+    if not alignments.gold:
+        return []
+    n_layers, n_heads = alignments.predicted[0].shape[1:3]
+    heads = range(max(1, n_heads - 1))  # without the mean of several heads
+    return [[min(alignments.agreement(Head(i, j, step)).aer for step in STEPS) for j in heads] for i in range(n_layers)]
+
+
+def _model(shown: Shown, source: str) -> dict[str, Any]:
+    run, vocabulary = shown.run, shown.run.vocabulary
+    search = run.settings.search.model_dump(include={"length_penalty", "length_factor", "length_offset"})
+    return {
+        "name": shown.name,
+        "path": shown.path,
+        "summary": run.summary(),
+        "languages": run.languages,
+        "settings": run.settings.model.model_dump(mode="json"),
+        "shapes": weights(run.model)[0],
+        "search": search,
+        "src": tokenizer_data(vocabulary.src, run.settings.data.tokenizer.type),
+        "tgt": None if vocabulary.joint else tokenizer_data(vocabulary.tgt, run.settings.data.tokenizer.type),
+        "words": " ".join(sorted(run.words)),
+        "importance": shown.importance,
+        "errors": shown.errors,
+        "stored": first_result(run, source),
+    }
+
+
+def tokenizer_data(side: Tokenizer, type: str) -> dict[str, Any]:
+    ids = range(len(side))
+    return {"pieces": side.pieces(ids), "scores": side.scores(ids), "type": type, "plain": side.plain}
+
+
+def _sentence(sentence: Sentence, vocabulary: Vocabulary) -> dict[str, Any]:
+    gold = sentence.gold
+    links = gold and {
+        "src": vocabulary.src.place(sentence.source, gold.src),
+        "tgt": gold.tgt,
+        "sure": sorted(gold.sure),
+        "possible": sorted(gold.possible),
+    }
+    return {"source": sentence.source, "reference": sentence.reference, "gold": links}
+
+
+def first_result(run: TrainedRun, source: str) -> dict[str, Any]:
+    """Returns what the page shows before it has read its weights: the greedy translation of a sentence, the likeliest pieces at
+    each place with their log-probabilities, and the attention weights (L, H, rows, columns) by kind."""
+    model, vocabulary = run.model, run.vocabulary
+    src, tgt = read_sentence(model, vocabulary, source, None, with_changes(run.settings.search, {"beam": 1, "n_best": 1}))
+    maps = record(model, vocabulary, src, tgt) if has_attention(model) else []
+    with observing(model) as device:
+        hidden = model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]
+        log_probabilities = model.output(hidden).float().log_softmax(-1).cpu()  # (T, V)
+    top = log_probabilities.topk(min(ALTERNATIVES, log_probabilities.size(1)))
+    chosen = log_probabilities[range(len(tgt) + 1), [*tgt, EOS]]
+    return {
+        "src": src,
+        "tgt": tgt,
+        "chosen": [round(value, 4) for value in chosen.tolist()],
+        "alternatives": [
+            [[token, round(value, 4)] for token, value in zip(*row, strict=True)]
+            for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        ],
+        "weights": {NAME_OF_KIND[map.kind]: _rounded(map.weights.tolist()) for map in maps},
+    }
+
+
+def _rounded(values: Any) -> Any:
+    return [_rounded(value) for value in values] if isinstance(values, list) else round(values, 3)

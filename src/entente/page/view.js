@@ -1,0 +1,463 @@
+"use strict";
+/* What the page shows, and what one can do on it. All that a user has chosen is in `state`, which the address repeats; `update`
+changes it, computes what has to be computed, and draws everything again. map.js draws the attention. */
+
+const CONTENT = JSON.parse(document.getElementById("content").textContent);
+const PATTERNS = compile(CONTENT.patterns);
+const LIMIT = 128; // pieces that the page reads
+const ALTERNATIVES = 5; // likeliest pieces shown at each place
+const TYPING_PAUSE = 200; // milliseconds
+const DEFAULTS = {
+  language: navigator.language.startsWith("fr") ? "fr" : "en",
+  source: CONTENT.sentences[0].source,
+  target: "",
+  mode: "free", // or begins, is: what `target` says about the translation
+  open: 0, // the model whose attention is shown
+  kind: "", layer: 1, head: 1,
+  words: false, mass: 90,
+  row: null, column: null, // of the map
+  place: null, // of the translation
+  changes: [[], []], // interventions of each model
+  nBest: false,
+};
+const state = structuredClone(DEFAULTS);
+const timings = []; // milliseconds of each update
+let typing = null; // the timer that waits for a pause
+
+class Shown {
+  /** A model of the page. Its weights are read later. */
+  constructor(data) {
+    const { settings, src, tgt, words } = data;
+    this.data = data;
+    this.model = new (settings.name === "transformer" ? Transformer : BiRNN)({}, settings);
+    this.isReady = false;
+    this.src = new Tokenizer(src, PATTERNS);
+    this.tgt = new Tokenizer({ ...(tgt ?? src), plain: false }, PATTERNS);
+    this.words = new Set(words.split(" ").filter(Boolean));
+    this.kinds = Object.keys(PLACES).filter((kind) => this.places(kind).length);
+    this.results = null;
+  }
+
+  places(kind) {
+    return Object.keys(this.model.attentions()).filter((place) => PLACES[kind].test(place));
+  }
+
+  get result() {
+    return this.results.now ?? this.results.plain;
+  }
+}
+
+const models = CONTENT.models.map((data) => new Shown(data));
+
+/* ---- helpers ---- */
+
+const byId = (id) => document.getElementById(id);
+
+function element(tag, attributes = {}, ...children) {
+  const node = tag.startsWith("svg:") ? document.createElementNS("http://www.w3.org/2000/svg", tag.slice(4)) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== false && value != null) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child != null && child !== false));
+  return node;
+}
+
+/** Puts children into a container, unless a slider in it is being moved. The focus stays at the element with the same key. */
+function fill(container, ...children) {
+  const active = document.activeElement;
+  if (active?.type === "range" && container.contains(active)) return;
+  const key = container.contains(active) && active.dataset.key;
+  container.replaceChildren(...children.flat().filter((child) => child != null && child !== false));
+  if (key) container.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+}
+
+function say(name, values = {}) {
+  return TEXTS[state.language][name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
+}
+
+/** Writes a number as the language does, with a real minus sign. */
+const written = (text) => text.replace("-", "−").replace("Infinity", "∞").replace(".", state.language === "fr" ? "," : ".");
+
+function format(value, digits = 2, sign = false) {
+  const text = value.toFixed(digits), isZero = Number(text) === 0;
+  return written(isZero ? text.replace("-", "") : `${sign && value > 0 ? "+" : ""}${text}`);
+}
+
+function button(text, isPressed, onclick, attributes = {}) {
+  return element("button", { "aria-pressed": isPressed === null ? null : String(isPressed), onclick, "data-key": text, ...attributes }, text);
+}
+
+/* ---- the address ---- */
+
+function writeAddress() {
+  const values = Object.entries(state).filter(([key, value]) => JSON.stringify(value) !== JSON.stringify(DEFAULTS[key]));
+  const text = values.map(([key, value]) => `${key}=${encodeURIComponent(typeof value === "string" ? value : JSON.stringify(value))}`);
+  history.replaceState(null, "", `#${text.join("&")}`);
+}
+
+function readAddress() {
+  Object.assign(state, structuredClone(DEFAULTS));
+  for (const [key, text] of new URLSearchParams(location.hash.slice(1))) {
+    if (!(key in DEFAULTS)) continue;
+    try {
+      state[key] = typeof DEFAULTS[key] === "string" ? text : JSON.parse(text);
+    } catch {
+      // An address that was cut off: what is left of it counts.
+    }
+  }
+  state.open = Math.min(state.open, models.length - 1);
+}
+
+/* ---- computing ---- */
+
+/** Reads a source and a target, and returns what the page shows of them. */
+function readPair({ model, kinds, ...shown }, src, tgt, ended, places) {
+  const { logProbabilities, cache } = model.read(src, [BOS, ...tgt]);
+  const produced = [...tgt, EOS];
+  const weights = kinds.map((kind) => [kind, places(kind).map((place) => cache[`${place}.hook_pattern`])]);
+  return {
+    src, tgt, ended, cache,
+    chosen: produced.map((token, t) => logProbabilities[t][token]),
+    alternatives: logProbabilities.map((row) => largest(row, ALTERNATIVES).map((token) => [token, row[token]])),
+    weights: Object.fromEntries(weights),
+  };
+}
+
+/** Translates the sentence with interventions. Returns the result, or throws an Error if it is too long. */
+function translate(shown, interventions, beam = 1) {
+  const src = [...shown.src.encode(clean(state.source, PATTERNS)), EOS];
+  const forced = state.mode === "free" ? [] : shown.tgt.encode(clean(state.target, PATTERNS));
+  const n = Math.max(src.length, forced.length);
+  if (n > LIMIT) throw new Error(say("tooLong", { n, limit: LIMIT }));
+  intervene(shown.model, interventions);
+  try {
+    if (beam > 1) return search(shown.model, src, { ...shown.data.search, beam, n_best: beam }, forced);
+    const settings = { ...shown.data.search, beam: 1, n_best: 1 };
+    const [{ tokens, ended }] = state.mode === "is" ? [{ tokens: forced, ended: true }] : search(shown.model, src, settings, forced);
+    return readPair(shown, src, tokens, ended, (kind) => shown.places(kind));
+  } finally {
+    shown.model.clear();
+  }
+}
+
+/** Computes what a model shows: `plain` without its changes and, if there are any, `now` with them, and `before`, the
+ * log-probabilities of the plain translation with them. */
+function compute(shown, interventions) {
+  const sentence = JSON.stringify([state.source, state.mode, state.mode === "free" || state.target]);
+  if (!shown.isReady) {
+    const isStored = state.source === DEFAULTS.source && state.mode === "free" && !interventions.length;
+    shown.results = isStored ? { plain: shown.data.stored } : null;
+    return;
+  }
+  shown.problem = "";
+  if (!clean(state.source, PATTERNS)) {
+    shown.results = null;
+    return;
+  }
+  try {
+    if (shown.sentence !== sentence) [shown.plain, shown.sentence] = [translate(shown, []), sentence];
+    shown.results = { plain: shown.plain };
+    if (interventions.length) {
+      const now = translate(shown, interventions), { src, tgt } = shown.plain;
+      intervene(shown.model, interventions);
+      const rows = shown.model.read(src, [BOS, ...tgt]).logProbabilities;
+      shown.results = { plain: shown.plain, now, before: [...tgt, EOS].map((token, t) => rows[t][token]) };
+    }
+    if (state.nBest) shown.results.nBest = translate(shown, interventions, 5);
+  } catch (error) {
+    shown.problem = error.message;
+    shown.sentence = null;
+    if (!shown.results?.plain) shown.results = null;
+  } finally {
+    shown.model.clear();
+  }
+}
+
+/** Changes the state, computes and draws. What was selected in another translation or map is selected no more. */
+function update(changes = {}) {
+  const began = performance.now(), { source, target, mode } = state;
+  Object.assign(state, changes);
+  if (state.source !== source || state.target !== target || state.mode !== mode) {
+    Object.assign(state, { row: null, column: null, place: null, ...changes });
+  }
+  const shown = models[state.open];
+  if (!shown.kinds.includes(state.kind)) Object.assign(state, { kind: shown.kinds[shown.kinds.length - 1] ?? "", ...bestHead(shown) });
+  writeAddress();
+  models.forEach((each, i) => compute(each, state.changes[i]));
+  draw();
+  timings.push(performance.now() - began);
+}
+
+/** Returns the head of the attention to the source that aligns words best, or the first. */
+function bestHead({ data: { errors } }) {
+  const best = Math.min(...errors.flat()), layer = errors.findIndex((row) => row.includes(best));
+  return layer < 0 ? { layer: 1, head: 1 } : { layer: layer + 1, head: errors[layer].indexOf(best) + 1 };
+}
+
+/** Adds an intervention to those of the open model, or removes it. */
+function toggle(intervention) {
+  const rest = state.changes[state.open].filter((each) => JSON.stringify(each) !== JSON.stringify(intervention));
+  setChanges(has(intervention) ? rest : [...rest, intervention]);
+}
+
+function setChanges(interventions) {
+  update({ changes: state.changes.map((each, i) => (i === state.open ? interventions : each)) });
+}
+
+const has = (intervention) => state.changes[state.open].some((each) => JSON.stringify(each) === JSON.stringify(intervention));
+
+/* ---- drawing ---- */
+
+function draw() {
+  document.documentElement.lang = state.language;
+  document.querySelectorAll("[data-text]").forEach((node) => (node.textContent = say(node.dataset.text)));
+  document.querySelectorAll("[data-title]").forEach((node) => (node.title = node.ariaLabel = say(node.dataset.title)));
+  for (const language of ["en", "fr"]) byId(language).setAttribute("aria-pressed", String(state.language === language));
+  byId("direction").textContent = CONTENT.models[0].languages.join(" → ");
+  byId("about").textContent = models.map(({ data }) => say("about", { summary: `${data.name} (${data.summary})` })).join(" ");
+  drawSource();
+  fill(byId("cards"), models.map(card));
+  drawAttention(models[state.open]);
+  drawSwitches(models[state.open]);
+}
+
+function drawSource() {
+  for (const id of ["source", "target"]) if (!typing && byId(id).value !== state[id]) byId(id).value = state[id];
+  const place = CONTENT.sentences.findIndex(({ source }) => source === state.source);
+  const options = CONTENT.sentences.map(({ source }, i) => element("option", { value: i, selected: i === place }, source));
+  fill(byId("stored"), place < 0 && element("option", { value: -1, selected: true }, say("own")), options);
+  byId("mode").value = state.mode;
+  byId("use-reference").hidden = !CONTENT.sentences[place]?.reference;
+  const [{ words }] = models, source = clean(state.source, PATTERNS);
+  const unseen = words.size ? distinctWords(source, PATTERNS).filter((word) => !words.has(word)) : [];
+  const message = source ? unseen.length && say("unseen", { words: unseen.join(", ") }) : say("type");
+  byId("unseen").textContent = message || "";
+}
+
+/** Returns a model's card: its translation, and with changes the one before them. */
+function card(shown, index) {
+  const { data, results, problem } = shown;
+  const open = models.length > 1 && button(say("showAttention"), state.open === index, () => update({ open: index, row: null, column: null, place: null }), { "data-key": `open ${index}` });
+  const title = element("h3", {}, element("span", {}, data.name), open);
+  if (!results) return element("div", { class: "card" }, title, problem ? element("p", { class: "problem" }, problem) : shown.isReady ? null : say("reading"));
+  const { plain, now, before, nBest } = results;
+  const rows = [pieceRow(shown, index, shown.result, now && say("now"), now && new Set(changedPlaces(now.tgt, plain.tgt)))];
+  if (now) {
+    const differences = before.map((value, t) => format(value - plain.chosen[t], 2, true));
+    rows.push(pieceRow(shown, index, plain, say("before"), new Set(changedPlaces(plain.tgt, now.tgt)), differences));
+    const same = JSON.stringify(plain.tgt) === JSON.stringify(now.tgt);
+    rows.push(element("p", { class: "small" }, same ? say("unchanged") : "", " ", say("beforeHint")));
+  }
+  if (problem) rows.push(element("p", { class: "problem" }, say("failed", { problem })));
+  if (!shown.result.ended && shown.result.cache) rows.push(element("p", { class: "small" }, say("cut")));
+  const { reference } = CONTENT.sentences.find(({ source }) => source === state.source) ?? {};
+  if (reference) rows.push(element("p", { class: "small" }, say("reference", { text: reference })));
+  if (state.place !== null && state.open === index) rows.push(alternatives(shown));
+  rows.push(button(say(state.nBest ? "hideNBest" : "nBest"), null, () => update({ nBest: !state.nBest }), { "data-key": `nbest ${index}` }));
+  if (nBest) rows.push(nBestList(shown, nBest));
+  return element("div", { class: "card" }, title, rows);
+}
+
+/** Returns a translation as a row of pieces with their probabilities. notes: what stands below the pieces instead. */
+function pieceRow(shown, index, { tgt, chosen }, label, changed, notes) {
+  const pieces = shown.tgt.labels([...tgt, EOS]).map((piece, t) => {
+    const probability = Math.exp(chosen[t]), note = notes ? notes[t] : `${Math.round(100 * probability)}%`;
+    const attributes = {
+      class: ["piece", piece.startsWith("\u2581") && "space", changed?.has(t) && "changed"].filter(Boolean).join(" "),
+      style: notes ? null : `--surprise: ${Math.min(1, -chosen[t] / 3).toFixed(3)}`,
+      "aria-label": `${piece.replace("\u2581", "")} ${note}`,
+      "data-key": `piece ${index} ${t}`,
+    };
+    const text = [piece.replace("\u2581", "") || "\u2581", element("small", {}, note)];
+    if (notes) return element("span", { ...attributes, role: "listitem" }, text);
+    const isOpen = state.open === index && state.place === t;
+    const onclick = () => update({ open: index, place: isOpen ? null : t, ...(state.kind === "encoder" ? {} : { row: isOpen ? null : t }) });
+    return element("button", { ...attributes, "aria-pressed": String(isOpen), onclick }, text);
+  });
+  return element("div", { class: notes ? "row old" : "row" }, label && element("b", {}, label), pieces);
+}
+
+/** Returns the indices of the ids in `row` that are not part of its longest common subsequence with `other`. */
+function changedPlaces(row, other) {
+  const lengths = Array.from({ length: row.length + 1 }, () => new Array(other.length + 1).fill(0));
+  for (let i = row.length - 1; i >= 0; i--) {
+    for (let j = other.length - 1; j >= 0; j--) {
+      lengths[i][j] = row[i] === other[j] ? 1 + lengths[i + 1][j + 1] : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+    }
+  }
+  const places = [];
+  for (let i = 0, j = 0; i < row.length; ) {
+    if (j < other.length && row[i] === other[j]) [i, j] = [i + 1, j + 1];
+    else if (j < other.length && lengths[i][j + 1] > lengths[i + 1][j]) j++;
+    else places.push(i++);
+  }
+  return places;
+}
+
+function alternatives(shown) {
+  const { tgt, alternatives: rows } = shown.result, place = Math.min(state.place, tgt.length);
+  const [piece] = shown.tgt.labels([[...tgt, EOS][place]]);
+  const buttons = rows[place].map(([token, value]) => {
+    const beginning = tgt.slice(0, place), isEnd = token === EOS;
+    const onclick = () => update({ mode: isEnd ? "is" : "begins", target: shown.tgt.decode(isEnd ? beginning : [...beginning, token]) });
+    const [label] = shown.tgt.labels([token]);
+    return button(`${label} ${format(100 * Math.exp(value), 1)}%`, null, onclick);
+  });
+  return element("div", { class: "alternatives" }, say("instead", { piece, place: place + 1 }), buttons);
+}
+
+function nBestList(shown, hypotheses) {
+  const items = hypotheses.map(({ tokens, score }) => {
+    const text = shown.tgt.decode(tokens);
+    return element("li", {}, button(text || "∅", null, () => update({ mode: "is", target: text })), ` ${format(score, 3)}`);
+  });
+  return element("div", {}, element("ol", {}, items), element("p", { class: "small" }, say("score")));
+}
+
+/* ---- changing the model ---- */
+
+function drawSwitches(shown) {
+  const { data, model, kinds } = shown, { settings } = model;
+  byId("change-of").textContent = models.length > 1 ? say("changesOf", { name: data.name }) : "";
+  const panels = settings.name === "transformer" ? [sublayerTable(shown)] : [readoutSwitches(settings)];
+  panels.push(element("div", {}, kinds.map(scaleSlider), settings.mask_future && futureSwitch()));
+  fill(byId("switches"), element("div", { class: "panels" }, panels));
+  drawActive(shown);
+}
+
+function drawActive({ data }) {
+  const active = state.changes[state.open];
+  const chips = active.map((each) => {
+    const remove = button("×", null, () => toggle(each), { "aria-label": `${say("remove")} ${asPython(each)}`, "data-key": asPython(each) });
+    return element("span", { class: "chip" }, asPython(each), remove);
+  });
+  const reset = button(say("reset"), null, () => update({ changes: [[], []], mode: "free", target: "", row: null, column: null, place: null }), { id: "reset" });
+  fill(byId("active"), chips.length ? chips : `${say("none")} `, reset);
+  const names = [...new Set(active.map((each) => asPython(each).replace(/\(.*/s, "")))].sort();
+  const quoted = JSON.stringify(state.source), target = JSON.stringify(state.target);
+  const call = state.mode === "is" ? `score(${quoted}, ${target})` : `translate(${quoted}, beam=1${state.mode === "begins" ? `, prefix=${target}` : ""})`;
+  byId("python").textContent = [
+    "import entente",
+    ...(names.length ? [`from entente.attention.interventions import ${names.join(", ")}`] : []),
+    `\nmodel = entente.load(${JSON.stringify(data.path)})`,
+    ...(active.length ? [`with model.intervene(${active.map(asPython).join(", ")}):`] : []),
+    `${active.length ? "    " : ""}print(model.${call})`,
+  ].join("\n");
+}
+
+function check(text, checked, intervention, attributes = {}) {
+  const input = element("input", { type: "checkbox", checked, onchange: () => toggle(intervention), "data-key": asPython(intervention), ...attributes });
+  return element("label", {}, input, ` ${text}`);
+}
+
+/** Returns a table with the switches of each sublayer and its residual connection, and what skipping it costs. */
+function sublayerTable({ model, data }) {
+  const names = ["self", "cross", "ff"].filter((name) => model.settings.sublayers.includes(name)), { residual } = model.settings;
+  const all = { no_residual: "both" }, headings = { self: say("self"), cross: say("crossShort"), ff: say("ff") };
+  const rows = [...model.encoder, ...model.decoder].map((block) => {
+    const [side, index] = block.place.split("."), layer = Number(index) + 1;
+    const cells = names.map((name) => {
+      if (!block.present.includes(name)) return element("td");
+      const without = { no_residual: side, sublayer: name, layer }, skipped = { skip: side, sublayer: name, layer };
+      const keeps = residual.includes(name), label = `${say(`side_${side}`)} ${layer}, ${headings[name]}`;
+      const cost = costOf(data.importance, ({ skip, sublayer, ...rest }) => skip === side && sublayer === name && rest.layer === layer);
+      return element("td", {},
+        check(say("residual"), keeps && !has(all) && !has(without), without, { disabled: !keeps || has(all), "aria-label": `${label}: ${say("residual")}` }),
+        check(say("sublayer"), !has(skipped), skipped, { "aria-label": `${label}: ${say("sublayer")}` }),
+        cost !== null && element("span", { class: "small", title: costTitle(data.importance) }, say("costs", { n: format(cost, 1, true) })));
+    });
+    return element("tr", {}, element("th", { scope: "row" }, `${say(`side_${side}`)} ${layer}`), cells);
+  });
+  const head = element("tr", {}, element("th"), names.map((name) => element("th", { scope: "col" }, headings[name])));
+  return element("div", {}, residual.length ? check(say("allResiduals"), !has(all), all) : null, element("table", {}, head, rows));
+}
+
+function readoutSwitches({ readout }) {
+  const parts = { maxout: ["state", "word", "context"], residual: ["state", "context"], context: ["context"] }[readout];
+  return element("div", {}, `${say("readout")}:`, parts.map((part) => check(say(part), !has({ mute: "readout", part }), { mute: "readout", part })));
+}
+
+function futureSwitch() {
+  const label = check(say("future"), has({ unmask: "future" }), { unmask: "future" });
+  label.append(element("span", { class: "small" }, ` (${say("futureHint")})`));
+  return label;
+}
+
+/** Returns a slider from 1/8 to 8, in steps of a quarter of a doubling. */
+function scaleSlider(kind) {
+  const factor = state.changes[state.open].find(({ scale, layer }) => scale === kind && !layer)?.factor ?? 1;
+  const text = element("span", {}, say("scale", { kind: say(kind), n: written(String(factor)) }));
+  const oninput = ({ target }) => {
+    const value = Number((2 ** Number(target.value)).toPrecision(3));
+    text.textContent = say("scale", { kind: say(kind), n: written(String(value)) });
+    const rest = state.changes[state.open].filter(({ scale, layer }) => scale !== kind || layer);
+    setChanges(value === 1 ? rest : [...rest, { scale: kind, factor: value }]);
+  };
+  const slider = element("input", { type: "range", min: -3, max: 3, step: 0.25, value: Math.log2(factor), oninput, "data-key": `scale ${kind}` });
+  return element("label", { class: "slider" }, slider, " ", text);
+}
+
+/** Returns the change of BLEU without a part, from importance.json, or null if it is not there. */
+function costOf({ plain, parts = [] }, isPart) {
+  const part = parts.find(({ interventions }) => interventions.length === 1 && isPart(interventions[0]));
+  return part ? part.bleu - plain.bleu : null;
+}
+
+const costTitle = ({ split }) => say("costsHint", { split });
+
+/* ---- events ---- */
+
+function copy(text, node) {
+  const done = () => {
+    node.textContent = say("copied");
+    setTimeout(() => (node.textContent = say(node.dataset.text)), 1500);
+  };
+  navigator.clipboard?.writeText(text).then(done, () => window.prompt("", text));
+}
+
+function listen() {
+  const typed = (changes) => {
+    clearTimeout(typing);
+    typing = setTimeout(() => {
+      typing = null;
+      update(changes());
+    }, TYPING_PAUSE);
+  };
+  byId("source").addEventListener("input", () => typed(() => ({ source: byId("source").value, mode: "free", target: "" })));
+  byId("target").addEventListener("input", () => {
+    typed(() => ({ target: byId("target").value, mode: state.mode === "free" ? "begins" : state.mode }));
+  });
+  byId("stored").addEventListener("change", ({ target }) => {
+    if (target.value >= 0) update({ source: CONTENT.sentences[target.value].source, mode: "free", target: "" });
+  });
+  byId("mode").addEventListener("change", ({ target: { value } }) => {
+    const shown = models[state.open], text = state.target || (shown.results ? shown.tgt.decode(shown.result.tgt) : "");
+    update({ mode: value, target: value === "is" ? text : state.target });
+  });
+  byId("use-reference").addEventListener("click", () => {
+    update({ mode: "is", target: CONTENT.sentences.find(({ source }) => source === state.source).reference });
+  });
+  for (const language of ["en", "fr"]) byId(language).addEventListener("click", () => update({ language }));
+  byId("unit-pieces").addEventListener("change", () => update({ words: false, row: null, column: null }));
+  byId("unit-words").addEventListener("change", () => update({ words: true, row: null, column: null }));
+  byId("mass").addEventListener("input", ({ target }) => update({ mass: Number(target.value) }));
+  byId("copy-python").addEventListener("click", ({ target }) => copy(byId("python").textContent, target));
+  byId("copy-link").addEventListener("click", ({ target }) => copy(location.href, target));
+  addEventListener("hashchange", () => (readAddress(), update()));
+  addEventListener("keydown", ({ key }) => key === "Escape" && update({ row: null, column: null, place: null }));
+}
+
+/** Reads the weights, which follow in the document, once the first view is on the screen. */
+function readWeights() {
+  models.forEach((shown, i) => {
+    shown.model.parameters = readParameters(shown.data.shapes, byId(`weights-${i}`).textContent);
+    shown.isReady = true;
+  });
+  update();
+}
+
+readAddress();
+listen();
+update();
+addEventListener("DOMContentLoaded", () => requestAnimationFrame(() => setTimeout(readWeights)));

@@ -1,0 +1,277 @@
+"""The page in a browser: its first view, each action, the address, and that it needs no network. The models are untrained."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from bad_inputs import run
+from browser import new_page
+from conftest import ENGLISH, FRENCH, small_settings
+from entente.attention import interventions as functions
+from entente.attention.interventions import parse
+from entente.checkpoint import TrainedRun
+from entente.data.alignments import Gold
+from entente.data.tokenizer import Vocabulary
+from entente.page import Sentence, Shown, html
+from entente.settings import RunSettings
+from numerics import model_of
+
+PARTS = [
+    {"interventions": [{"mute": "cross", "layer": 2, "head": 3, "to": "zero"}], "bleu": 48.7, "nll": 1.0, "changed": 0.1},
+    {"interventions": [{"skip": "decoder", "sublayer": "cross", "layer": 1}], "bleu": 3.2, "nll": 2.0, "changed": 0.9},
+]
+IMPORTANCE = {"split": "test", "plain": {"bleu": 50.0}, "parts": PARTS}
+ERRORS = [[0.5, 0.4, 0.3], [0.25, 0.125, 0.75]]  # the best head is the second of layer 2
+
+
+def shown(name: str, vocabulary: Vocabulary, kind: str = "transformer", **changes: Any) -> Shown:
+    settings = RunSettings(name=name, model=small_settings(kind, **changes).model_dump())
+    model, words = model_of(kind, vocabulary, **changes).half().float(), frozenset({"le", "chat", "dort"})
+    trained = TrainedRun(model, vocabulary, settings, {}, 7, words)
+    return Shown(name, f"outputs/{name}", trained, IMPORTANCE, ERRORS if kind == "transformer" else [[0.5]])
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> dict[str, Path]:
+    """Returns the files of three pages: of a Transformer, of a BiRNN, and of a Transformer with and without residuals."""
+    folder, links = tmp_path_factory.mktemp("pages"), frozenset({(0, 0), (1, 1)})
+    gold = Gold([(0, 2), (3, 7)], [(0, 3), (4, 9)], frozenset({(0, 0)}), links)
+    sentences = [Sentence(FRENCH[1], ENGLISH[1], gold), *map(Sentence, FRENCH, ENGLISH)]
+    models = {
+        "transformer": [shown("base", vocabulary)],
+        "birnn": [shown("recurrent", vocabulary, "birnn")],
+        "both": [shown("base", vocabulary), shown("without", vocabulary, residual=[])],
+    }
+    for name, of_page in models.items():
+        (folder / f"{name}.html").write_text(html(of_page, sentences), encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in models}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    with new_page() as (page, problems):
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        yield page
+        assert problems == []
+        assert [url for url in requests if not url.startswith("file:") or not url.partition("#")[0].endswith(".html")] == []
+
+
+def opened(browser: Page, path: Path, address: str = "") -> Page:
+    browser.goto("about:blank")
+    browser.goto(f"{path.as_uri()}{address}")
+    browser.wait_for_function("models.every((each) => each.isReady && each.results)")
+    return browser
+
+
+def translation(page: Page, card: int = 0, row: int = 0) -> list[str]:
+    pieces = page.locator(".card").nth(card).locator(".row").nth(row).locator(".piece")
+    return pieces.evaluate_all("(nodes) => nodes.map((node) => node.firstChild.textContent)")
+
+
+def changes(page: Page) -> list[dict[str, Any]]:
+    return page.evaluate("state.changes[state.open]")
+
+
+@pytest.mark.parametrize("kind", ["transformer", "birnn", "both"])
+def test_the_first_view_is_stored_and_then_computed(kind: str, pages: dict[str, Path], browser: Page, tmp_path: Path) -> None:
+    text = pages[kind].read_text(encoding="utf-8")
+    stored = tmp_path / "stored.html"
+    stored.write_text(text.replace("setTimeout(readWeights)", "0"), encoding="utf-8")
+    browser.goto(stored.as_uri())
+    before = translation(browser)
+    assert len(before) > 1 and browser.locator("#map td").count() > 1 and browser.locator("#lines line").count() > 1
+    page = opened(browser, pages[kind])
+    assert translation(page) == before
+    stored_values, computed = page.evaluate("[models[0].data.stored.chosen, models[0].results.plain.chosen]")
+    assert computed == pytest.approx(stored_values, rel=1e-3, abs=2e-3)
+    first_row = "(kinds) => [...Object.values(kinds)[0][0][0][0]]"
+    weights = page.evaluate(f"[models[0].data.stored.weights, models[0].results.plain.weights].map({first_row})")
+    assert weights[1] == pytest.approx(weights[0], abs=6e-4)
+
+
+def test_a_sentence_is_typed_and_chosen(pages: dict[str, Path], browser: Page) -> None:
+    page = opened(browser, pages["transformer"])
+    first = translation(page)
+    page.locator("#source").fill("Le chat rouge dort.")
+    page.wait_for_function("models[0].results.plain.src.length !== 0 && state.source === 'Le chat rouge dort.'")
+    assert translation(page) != first
+    expect(page.locator("#unseen")).to_have_text("Not seen in training: rouge")
+    page.locator("#source").fill("")
+    expect(page.locator("#unseen")).to_have_text("Type a sentence to translate.")
+    page.locator("#source").fill("chat " * 300)
+    expect(page.locator(".problem")).to_contain_text("pieces; the page reads at most 128")
+    page.locator("#stored").select_option("0")
+    expect(page.locator("#source")).to_have_value(FRENCH[1])
+    assert translation(page) == first
+
+
+def test_heads_are_opened_and_muted_and_have_their_numbers(pages: dict[str, Path], browser: Page) -> None:
+    page = opened(browser, pages["transformer"])
+    expect(page.locator("#map-title")).to_have_text("cross-attention, layer 2, head 2")
+    head = page.locator(".head").nth(5)
+    expect(head).to_contain_text("−1.30 BLEU")
+    expect(head).to_contain_text("AER 0.750")
+    head.locator(".open").click()
+    expect(page.locator("#map-title")).to_have_text("cross-attention, layer 2, head 3")
+    plain = translation(page)
+    head.locator(".mute").click()
+    assert changes(page) == [{"mute": "cross", "layer": 2, "head": 3}]
+    assert translation(page, row=1) == plain
+    assert all(note[0] in "+−0" for note in page.locator(".old small").all_inner_texts())
+    expect(page.locator("#python")).to_contain_text('with model.intervene(mute("cross", layer=2, head=3)):')
+    page.locator("#reset").click()
+    assert changes(page) == [] and translation(page) == plain and page.locator(".old").count() == 0
+    for kind, count in (("encoder", 6), ("decoder", 6), ("cross", 6)):
+        page.locator("#kinds button").nth(["encoder", "decoder", "cross"].index(kind)).click()
+        assert page.locator(".head canvas").count() == count
+        sums = page.evaluate("headView(models[0]).weights.map((row) => row.reduce((a, b) => a + b))")
+        assert sums == pytest.approx([1.0] * len(sums))
+
+
+def test_switches_sliders_and_the_future(pages: dict[str, Path], browser: Page) -> None:
+    page = opened(browser, pages["transformer"])
+    page.get_by_label("decoder 1, cross-attention: residual").uncheck()
+    page.get_by_label("encoder 2, feed-forward: sublayer").uncheck()
+    expected = [
+        {"no_residual": "decoder", "sublayer": "cross", "layer": 1},
+        {"skip": "encoder", "sublayer": "ff", "layer": 2},
+    ]
+    assert changes(page) == expected
+    expect(page.locator("#switches")).to_contain_text("−46.8 BLEU")
+    page.get_by_label("Scores of cross-attention").fill("2")
+    assert changes(page) == [*expected, {"scale": "cross", "factor": 4}]
+    page.get_by_label("Scores of cross-attention").fill("0")
+    page.locator(".chip button").first.click()
+    assert changes(page) == expected[1:]
+    page.get_by_label("all residual connections").uncheck()
+    expect(page.get_by_label("decoder 1, cross-attention: residual")).to_be_disabled()
+    page.locator("#reset").click()
+    page.locator("#kinds button").nth(1).click()
+    assert page.evaluate("models[0].result.weights.decoder[0][0][0].slice(1).every((weight) => weight === 0)")
+    page.get_by_label("let the decoder see the future").check()
+    assert page.evaluate("models[0].result.weights.decoder[0][0][0].slice(1).some((weight) => weight > 0)")
+    page.locator("#reset").click()
+
+
+@pytest.mark.parametrize("kind", ["transformer", "birnn"])
+def test_a_cell_shows_its_numbers_and_its_weight_can_be_set(kind: str, pages: dict[str, Path], browser: Page) -> None:
+    page = opened(browser, pages[kind])
+    expect(page.locator("#numbers")).to_contain_text("Click a cell of the map")
+    page.locator('#map td[data-row="1"][data-column="2"]').click()
+    [share] = [step for step in page.locator("#numbers li").all_inner_texts() if "the weight:" in step]
+    weight = page.evaluate("headView(models[0]).pieces[1][2]")
+    assert float(share.rpartition(": ")[2].replace("−", "-")) == pytest.approx(weight, rel=0.05)
+    page.locator("#numbers input").fill("0.8")
+    assert page.evaluate("headView(models[0]).pieces[1][2]") == pytest.approx(0.8)
+    place = {"weights": "cross", "layer": 2, "head": 2} if kind == "transformer" else {"weights": "alignment"}
+    assert changes(page) == [{**place, "row": 1, "column": 2, "value": 0.8}]
+    page.locator('#map td[data-row="1"][data-column="2"]').focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.evaluate("[state.row, state.column]") == [2, 3]
+    page.keyboard.press("Escape")
+    assert page.evaluate("[state.row, state.column]") == [None, None]
+
+
+def test_the_target_is_forced_edited_and_searched(pages: dict[str, Path], browser: Page) -> None:
+    page = opened(browser, pages["transformer"])
+    page.locator(".piece").nth(1).click()
+    alternatives = page.locator(".alternatives button")
+    assert alternatives.count() == 5
+    alternatives.nth(1).click()
+    assert page.evaluate("state.mode") == "begins" and len(page.input_value("#target")) > 1
+    assert page.evaluate("models[0].tgt.decode(models[0].plain.tgt)").startswith(page.input_value("#target"))
+    page.locator("#use-reference").click()
+    assert "".join(translation(page)).replace("</s>", "").replace("\u2581", "") == ENGLISH[1].replace(" ", "")
+    assert page.evaluate("Boolean(headView(models[0]).links)") and page.locator("#map td.sure").count() > 0
+    page.locator("#unit-words").check()
+    assert page.locator("#map tbody th").all_inner_texts() == ["The", "black", "</s>"]  # as the gold links split it
+    page.locator("#unit-pieces").check()
+    page.locator("#mode").select_option("free")
+    page.get_by_text("Five best").click()
+    scores = page.evaluate("models[0].results.nBest.map(({ score }) => score)")
+    assert len(scores) == page.locator(".card li").count() > 1
+    page.locator(".card li button").nth(1).click()
+    assert page.evaluate("state.mode") == "is"
+
+
+def test_the_address_restores_everything_and_python_reads_it(pages: dict[str, Path], browser: Page) -> None:
+    page = opened(browser, pages["both"])
+    page.evaluate("update({ open: 1 })")
+    page.locator(".mute").first.click()
+    page.evaluate("update({ source: 'Le chat & le chien ont #1 faim.', row: 2, mass: 50, language: 'fr', words: true })")
+    page.evaluate("toggle({ scale: 'encoder', factor: 0.5 })")
+    state, shown_translation = page.evaluate("state"), translation(page, 1)
+    page = opened(browser, pages["both"], page.evaluate("location.hash"))
+    assert page.evaluate("state") == state and translation(page, 1) == shown_translation
+    expect(page.locator("h2").first).to_have_text("Traduction")
+    assert [page.locator(".card").nth(i).locator(".old").count() for i in (0, 1)] == [0, 1]
+    page = opened(browser, pages["both"], "#open=9&changes=[[{&source=Le%20chat&nothing=1")
+    assert page.evaluate("[state.open, state.source, state.changes]") == [1, "Le chat", [[], []]]
+
+
+def test_interventions_are_written_as_python_writes_them(pages: dict[str, Path], browser: Page) -> None:
+    made = [
+        functions.mute("cross", layer=2, head=1),
+        functions.mute("decoder", to="uniform"),
+        functions.mute("encoder", layer=1, head=2, to=[0.5, -1.0]),
+        functions.mute_part("word"),
+        functions.scale("cross", 0.5, layer=1),
+        functions.no_residual(),
+        functions.no_residual("decoder", "cross", layer=2),
+        functions.no_residual(sublayer="ff"),
+        functions.skip("encoder", "self"),
+        functions.weights("cross", 2, [0.25, 0.75], layer=1, head=2),
+        functions.cell("alignment", 1, 2, 0.8),
+        functions.unmask("future"),
+    ]
+    page = opened(browser, pages["transformer"])
+    for intervention, text in zip(made, page.evaluate("(all) => all.map(asPython)", made), strict=True):
+        assert parse(eval(text, vars(functions))) == parse(intervention)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_has_labels(scheme: Any, pages: dict[str, Path], browser: Page) -> None:
+    browser.set_viewport_size({"width": 390, "height": 844})
+    browser.emulate_media(color_scheme=scheme)
+    for path in pages.values():
+        for language in ("en", "fr"):
+            page = opened(browser, path, f"#language={language}&row=1&column=1")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert page.evaluate("document.documentElement.lang") == language
+            nameless = "(nodes) => nodes.filter((node) => !node.labels?.length && !node.ariaLabel && !node.textContent).length"
+            assert page.locator("button, input, select").evaluate_all(nameless) == 0
+    browser.set_viewport_size({"width": 1600, "height": 1000})
+    browser.emulate_media(color_scheme="light")
+
+
+def test_every_text_exists_in_both_languages(pages: dict[str, Path], browser: Page) -> None:
+    page = opened(browser, pages["transformer"])
+    english, french = page.evaluate("[TEXTS.en, TEXTS.fr]")
+    places = [{key: {*re.findall(r"{\w+}", text)} for key, text in texts.items()} for texts in (english, french)]
+    assert places[0] == places[1]
+
+
+def test_the_command_writes_a_page_of_a_run(base: Path, tmp_path: Path, browser: Page) -> None:
+    ended = run(f"page run output={tmp_path / 'page.html'} threads=1", base)
+    assert ended.code == 0, ended.err
+    page = opened(browser, tmp_path / "page.html")
+    assert page.locator("#stored option").count() == 20
+    assert page.evaluate("CONTENT.models[0].path") == "run" and page.locator(".card h3").inner_text() == "run"
+    for arguments, problem in (
+        ("run/checkpoints/best.ckpt", "not a run's directory; give output=FILE"),
+        ("run run run", "runs"),
+        (f"run/checkpoints/best.ckpt output={tmp_path / 'no.html'}", "give input=FILE"),
+    ):
+        refused = run(f"page {arguments}", base)
+        assert (refused.code, refused.err.count("\n")) == (2, 1) and problem in refused.err, refused.err
+    lines = run(f"page run/checkpoints/best.ckpt input=in.txt output={tmp_path / 'lines.html'}", base)
+    assert lines.code == 0, lines.err
+    page = opened(browser, tmp_path / "lines.html")
+    assert page.evaluate("CONTENT.sentences[1]") == {"source": "Le chien suit le garçon.", "reference": "", "gold": None}
