@@ -27,6 +27,7 @@ FEW_DEPENDENCIES = {
     "entente_grammar": (set(), {"entente_grammar", "rich", "sacrebleu"}),
 }
 MAX_LINES = 350  # in a module
+PAGE_LINES = {"": 2800, "forward.js": 600}  # in all of page/, and in the file that reads like models/
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 LIGHTNING_USERS = {"training", "scripts", "data.module"}
 HYDRA_USERS = {"cli", "scripts"}
@@ -97,6 +98,9 @@ def test_each_module_imports_only_what_it_may(module: str, path: Path) -> None:
 def test_no_module_is_too_long() -> None:
     lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in modules()}
     assert {module: n for module, n in lengths.items() if n > MAX_LINES} == {}
+    for ending, limit in PAGE_LINES.items():
+        files = [path for path in (PACKAGE / "page").iterdir() if path.name.endswith(ending) and path.is_file()]
+        assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= limit
 
 
 def test_variables_are_nouns() -> None:

@@ -3,6 +3,7 @@
 import random
 import unicodedata
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from playwright.sync_api import Page
 from torch import Tensor
 
 from broken_laws import BROKEN, model_settings
-from browser import new_page
 from conftest import FRENCH, LENGTHS, small, small_settings
 from entente.attention.alignment import words_of
 from entente.attention.hook_points import Hook, hooked, points
@@ -32,13 +32,11 @@ from entente.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary
 from entente.data.words import distinct_words
 from entente.decoding.search import search
 from entente.models.seq2seq import Seq2Seq
-from entente.page import FOLDER, PATTERNS, tokenizer_data
-from entente.page import weights as page_weights
-from entente.settings import SearchSettings
+from entente.page import PATTERNS, tokenizer_data
+from entente.settings import ModelSettings, SearchSettings
 from numerics import model_of
+from page_equal import main, put, random_text, scripts
 
-SCALARS = (0, 0xD800), (0xE000, 0x110000)  # code points without surrogates
-SCRIPTS = ("forward.js", "tokenizer.js", "search.js", "interventions.js")
 VARIANTS = sorted(pair for pair in BROKEN if not pair[1].startswith("softmax"))
 INTERVENTIONS: list[tuple[str, list[Intervention]]] = [
     ("transformer", [mute("cross", layer=2, head=1)]),
@@ -59,11 +57,8 @@ INTERVENTIONS: list[tuple[str, list[Intervention]]] = [
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    with new_page() as (browser, problems):
-        for name in SCRIPTS:
-            browser.add_script_tag(content=(FOLDER / name).read_text(encoding="utf-8"))
-        yield browser
-        assert problems == []
+    with scripts() as empty:
+        yield empty
 
 
 def close(actual: Any, expected: Tensor) -> None:
@@ -77,13 +72,10 @@ def rounded(model: Seq2Seq) -> Seq2Seq:
     return model.half().double()
 
 
-def on_page(page: Page, model: Seq2Seq, settings: Any, body: str, **values: Any) -> Any:
+def on_page(page: Page, model: Seq2Seq, settings: ModelSettings, body: str, **values: Any) -> Any:
     """Returns what the JavaScript `body` returns for this `model`."""
-    shapes, text = page_weights(model)
-    kind = "Transformer" if settings.name == "transformer" else "BiRNN"
-    script = "({ shapes, text, settings, ...values }) => { "
-    script += f"const model = new {kind}(readParameters(shapes, text), settings); {body} }}"
-    return page.evaluate(script, {"shapes": shapes, "text": text, "settings": settings.model_dump(mode="json"), **values})
+    put(page, model, settings)
+    return page.evaluate(f"(values) => {{ {body} }}", values)
 
 
 READ = """
@@ -107,7 +99,7 @@ def read_in_python(model: Seq2Seq, src: list[int], tgt: list[int], names: Sequen
 
 
 def assert_equal(
-    page: Page, model: Seq2Seq, settings: Any, src: list[int], tgt: list[int], *interventions: Intervention
+    page: Page, model: Seq2Seq, settings: ModelSettings, src: list[int], tgt: list[int], *interventions: Intervention
 ) -> None:
     rows, cache = on_page(page, model, settings, READ, src=src, tgt=tgt, interventions=interventions)
     with intervene(model, interventions):
@@ -179,7 +171,7 @@ def test_the_tokenizer_gives_the_same_pieces_text_and_words(type: str, plain: bo
     alphabet = [*" \t\n\r\0▁▅.,'’ʼ?!-aàeéœßİ日本語😀한\u0301\u00ad\u200d\u00a0\u2028\u0085abcLlJjt"]
     lines = [*FRENCH, "l’été ? Qu'est-ce que c’est ;", "", " ", "▁▁ <s> <0x41> </s>", "aujourd'hui, jusqu'à l'aube"]
     lines += ["".join(generator.choices(alphabet, k=generator.randrange(30))) for _ in range(300)]
-    lines += ["".join(chr(generator.randrange(*generator.choice(SCALARS))) for _ in range(9)) for _ in range(100)]
+    lines += [random_text(generator, 9) for _ in range(100)]
     ids = [[generator.randrange(len(tokenizer)) for _ in range(generator.randrange(12))] for _ in range(300)]
     ids += [[generator.randrange(4, 260) for _ in range(7)] for _ in range(200)]  # bytes, mostly not UTF-8
     script = """({ data, patterns, lines, ids }) => {
@@ -208,3 +200,10 @@ def test_the_tokenizer_gives_the_same_pieces_text_and_words(type: str, plain: bo
     for line, words in zip(cleaned, result["distinct"], strict=True):
         if all(unicodedata.category(character) != "Cn" for character in line):  # a browser may know newer characters
             assert {*words} == {*distinct_words(line)}
+
+
+@pytest.mark.slow
+def test_a_trained_model_translates_alike(base: Path) -> None:
+    counts = main(str(base / "run"))
+    assert counts.difference < 1e-9 and counts.sentences > 1
+    assert not any(counts.pieces) and not any(counts.translations)
