@@ -32,7 +32,9 @@ def shown(name: str, vocabulary: Vocabulary, kind: str = "transformer", **change
     settings = RunSettings(name=name, model=small_settings(kind, **changes).model_dump())
     model, words = model_of(kind, vocabulary, **changes).half().float(), frozenset({"le", "chat", "dort"})
     trained = TrainedRun(model, vocabulary, settings, {}, 7, words)
-    return Shown(name, f"outputs/{name}", trained, IMPORTANCE, ERRORS if kind == "transformer" else [[0.5]])
+    return Shown(
+        name, f"outputs/{name}", trained, {"test": {"bleu": 51.5}}, IMPORTANCE, ERRORS if kind == "transformer" else [[0.5]]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +155,8 @@ def test_switches_sliders_and_the_future(pages: dict[str, Path], browser: Page) 
     page.locator("#reset").click()
     page.locator("#kinds button").nth(1).click()
     assert page.evaluate("models[0].result.weights.decoder[0][0][0].slice(1).every((weight) => weight === 0)")
+    expect(page.get_by_label("let the decoder see the future")).to_be_disabled()
+    page.locator("#use-reference").click()
     page.get_by_label("let the decoder see the future").check()
     assert page.evaluate("models[0].result.weights.decoder[0][0][0].slice(1).some((weight) => weight > 0)")
     page.locator("#reset").click()
@@ -196,8 +200,8 @@ def test_the_target_is_forced_edited_and_searched(pages: dict[str, Path], browse
     page.locator("#mode").select_option("free")
     page.get_by_text("Five best").click()
     scores = page.evaluate("models[0].results.nBest.map(({ score }) => score)")
-    assert len(scores) == page.locator(".card li").count() > 1
-    page.locator(".card li button").nth(1).click()
+    assert len(scores) == page.locator("#details li").count() > 1
+    page.locator("#details li button").nth(1).click()
     assert page.evaluate("state.mode") == "is"
 
 
@@ -263,7 +267,9 @@ def test_the_command_writes_a_page_of_a_run(base: Path, tmp_path: Path, browser:
     assert ended.code == 0, ended.err
     page = opened(browser, tmp_path / "page.html")
     assert page.locator("#stored option").count() == 20
-    assert page.evaluate("CONTENT.models[0].path") == "run" and page.locator(".card h3").inner_text() == "run"
+    lines = (base / "run/translations/valid.tsv").read_text(encoding="utf-8").splitlines()
+    assert page.evaluate("Object.values(CONTENT.sentences[0])") == [*lines[1].split("\t")[:2], None]
+    assert page.evaluate("CONTENT.models[0].path") == "run" and page.locator(".card h3").inner_text().startswith("run ")
     for arguments, problem in (
         ("run/checkpoints/best.ckpt", "not a run's directory; give output=FILE"),
         ("run run run", "runs"),
@@ -271,7 +277,7 @@ def test_the_command_writes_a_page_of_a_run(base: Path, tmp_path: Path, browser:
     ):
         refused = run(f"page {arguments}", base)
         assert (refused.code, refused.err.count("\n")) == (2, 1) and problem in refused.err, refused.err
-    lines = run(f"page run/checkpoints/best.ckpt input=in.txt output={tmp_path / 'lines.html'}", base)
-    assert lines.code == 0, lines.err
+    ended = run(f"page run/checkpoints/best.ckpt input=in.txt output={tmp_path / 'lines.html'}", base)
+    assert ended.code == 0, ended.err
     page = opened(browser, tmp_path / "lines.html")
     assert page.evaluate("CONTENT.sentences[1]") == {"source": "Le chien suit le garçon.", "reference": "", "gold": None}

@@ -6,7 +6,7 @@ entente page outputs/RUN outputs/OTHER output=both.html
 entente page model.ckpt input=pairs.tsv output=page.html
 """
 
-from itertools import islice
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from entente import checkpoint
 from entente.attention.numbers import measure, pairs_of
 from entente.attention.record import has_attention
 from entente.commands.settings import PageSettings
-from entente.commands.stored import stored_corpus
 from entente.console import Task, log
-from entente.data.files import read_lines
+from entente.data.corpora import read_corpus
+from entente.data.files import clean
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.files import read_file, write_text
@@ -24,7 +24,7 @@ from entente.page import Sentence, Shown, alignment_errors, html
 from entente.process import prepare_process
 
 SENTENCES = 20
-FIRST_LENGTHS = range(5, 11)  # words of the sentence that is shown first
+FIRST_LENGTHS = range(5, 11)  # words of the sentences that come first
 
 
 def main(settings: PageSettings) -> None:
@@ -41,29 +41,28 @@ def main(settings: PageSettings) -> None:
         if run.languages != runs[0].languages:
             (src, tgt), others = run.languages, " to ".join(runs[0].languages)
             raise InputError(f"{path}: translates {src} to {tgt}; give a model that translates {others}, like the first")
-    grammar = runs[0].settings.data.name == "grammar" and not settings.input
-    data = [_test_data(run, path) if grammar else None for run, path in zip(runs, settings.runs, strict=True)]
-    sentences = _of_corpus(data[0]) if data[0] else _of_file(settings, folders[0])
+    # Gold links are known for the embedded corpus only.
+    data = [_test_data(run) if run.settings.data.name == "grammar" else None for run in runs]
+    sentences = _of_corpus(data[0]) if data[0] and not settings.input else _of_file(settings, folders[0])
     models = []
-    for run, folder, split in zip(runs, folders, data, strict=True):
+    for run, folder, of_run in zip(runs, folders, data, strict=True):
         with Task(f"measuring how well the heads of {folder.name} align words"):
-            errors = _errors(run, split) if split else []
-        models.append(Shown(folder.resolve().name, str(folder), run, _importance(folder), errors))
+            errors = _errors(run, of_run) if of_run else []
+        metrics, importance = (_content(folder / f"{name}.json") for name in ("metrics", "importance"))
+        if not importance:
+            log.info("`entente importance checkpoint=%s` measures what each part is worth, for the page", folder)
+        models.append(Shown(folder.resolve().name, str(folder), run, metrics, importance, errors))
     with Task("writing the page"):
         write_text(output, html(models, sentences))
     log.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
 
 
-def _importance(folder: Path) -> dict[str, Any]:
-    path = folder / "importance.json"
-    if path.is_file():
-        return dict(read_file(path))
-    log.info("%s: missing; `entente importance checkpoint=%s` measures what each part is worth, for the page", path, folder)
-    return {}
+def _content(path: Path) -> dict[str, Any]:
+    return dict(read_file(path)) if path.is_file() else {}
 
 
-def _test_data(run: checkpoint.TrainedRun, path: str) -> TranslationData:
-    return TranslationData(stored_corpus(run, path, trusted=False), run.vocabulary, run.settings.data.batch)
+def _test_data(run: checkpoint.TrainedRun) -> TranslationData:
+    return TranslationData(read_corpus(run.settings.data, Path("outputs/cache")), run.vocabulary, run.settings.data.batch)
 
 
 def _errors(run: checkpoint.TrainedRun, data: TranslationData) -> list[list[float]]:
@@ -73,8 +72,8 @@ def _errors(run: checkpoint.TrainedRun, data: TranslationData) -> list[list[floa
 
 
 def _of_corpus(data: TranslationData) -> list[Sentence]:
-    rows, gold = data.pairs("test").select(range(SENTENCES)), data.corpus.gold["test"]
-    return _short_first([Sentence(row["src"], row["tgt"], links) for row, links in zip(rows, gold, strict=False)])
+    rows = data.pairs("test")[:SENTENCES]
+    return _best_first([*map(Sentence, rows["src"], rows["tgt"], data.corpus.gold["test"])])
 
 
 def _of_file(settings: PageSettings, folder: Path) -> list[Sentence]:
@@ -83,12 +82,21 @@ def _of_file(settings: PageSettings, folder: Path) -> list[Sentence]:
     path = Path(settings.input) if settings.input else next((file for file in files if file.is_file()), None)
     if not path:
         raise InputError(f"{folder}: no translations/*.tsv with sentences to show; give input=FILE, a sentence per line")
-    lines = islice(read_lines(path), 0 if settings.input else 1, None)  # the run's own files have a heading
-    rows = [line.split("\t") for line in islice(filter(None, lines), SENTENCES)]
-    if not rows:
+    lines = read_file(path, bytes.decode).split("\n")[0 if settings.input else 1 :]  # the run's own files have a heading
+    rows = [[*map(clean, line.split("\t")), ""] for line in lines]
+    sentences = [Sentence(source, reference) for source, reference, *_ in rows if source][:SENTENCES]
+    if not sentences:
         raise InputError(f"{path}: has no sentence to show")
-    return _short_first([Sentence(row[0], row[1] if len(row) > 1 else "") for row in rows])
+    return _best_first(sentences)
 
 
-def _short_first(sentences: list[Sentence]) -> list[Sentence]:
-    return sorted(sentences, key=lambda sentence: len(sentence.source.split()) not in FIRST_LENGTHS)
+def _best_first(sentences: list[Sentence]) -> list[Sentence]:
+    """Puts short sentences first, and of these the ones whose words change places and have no digits, which may be bytes."""
+
+    def rank(sentence: Sentence) -> tuple[bool, bool]:
+        links = sorted(sentence.gold.sure) if sentence.gold else []
+        crosses = any(first[0] < second[0] and first[1] > second[1] for first, second in combinations(links, 2))
+        has_digit = any(character.isdigit() for character in sentence.source)
+        return len(sentence.source.split()) not in FIRST_LENGTHS, not crosses or has_digit
+
+    return sorted(sentences, key=rank)

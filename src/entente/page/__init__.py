@@ -14,13 +14,15 @@ import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from entente.attention.alignment import STEPS, Alignments, Head
-from entente.attention.record import NAME_OF_KIND, has_attention, observing, read_sentence, record
+from entente.attention.record import NAME_OF_KIND, has_attention, observing, record
 from entente.checkpoint import TrainedRun
 from entente.data import files, tokenizer, words
 from entente.data.alignments import Gold
 from entente.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary
 from entente.decoding.search import with_changes
-from entente.models.seq2seq import Seq2Seq
+from entente.decoding.translate import translate
+from entente.models.seq2seq import Seq2Seq, parameter_count
+from entente.validation import to_text
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("forward.js", "tokenizer.js", "search.js", "interventions.js", "texts.js", "map.js", "view.js")
@@ -47,12 +49,13 @@ class Sentence(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A model on the page. path: as `entente.load` takes it. importance: the content of importance.json, or {}. errors: see
-    `alignment_errors`."""
+    """A model on the page. path: as `entente.load` takes it. metrics: the content of metrics.json, or {}. importance: that of
+    importance.json, or {}. errors: see `alignment_errors`."""
 
     name: str
     path: str
     run: TrainedRun
+    metrics: Mapping[str, Any]
     importance: Mapping[str, Any]
     errors: list[list[float]]
 
@@ -60,7 +63,7 @@ class Shown(NamedTuple):
 def html(models: Sequence[Shown], sentences: Sequence[Sentence]) -> str:
     """Returns the page. Its first view is the first sentence."""
     content = {
-        "models": [_model(shown, sentences[0].source) for shown in models],
+        "models": [_model(shown, models[0].run, sentences[0].source) for shown in models],
         "sentences": [_sentence(sentence, models[0].run.vocabulary) for sentence in sentences],
         "patterns": PATTERNS,
     }
@@ -94,13 +97,22 @@ def alignment_errors(alignments: Alignments) -> list[list[float]]:
     return [[min(alignments.agreement(Head(i, j, step)).aer for step in STEPS) for j in heads] for i in range(n_layers)]
 
 
-def _model(shown: Shown, source: str) -> dict[str, Any]:
+def _model(shown: Shown, first: TrainedRun, source: str) -> dict[str, Any]:
+    """Returns a model of the page. first: the page's first model, whose settings are compared."""
     run, vocabulary = shown.run, shown.run.vocabulary
+    settings, others = dict(run.settings.model), dict(first.settings.model)
+    differences = {key: value for key, value in settings.items() if others.get(key) != value}
+    splits = [split for split in shown.metrics if split.startswith("test")] or [*shown.metrics]
     search = run.settings.search.model_dump(include={"length_penalty", "length_factor", "length_offset"})
     return {
         "name": shown.name,
         "path": shown.path,
-        "summary": run.summary(),
+        "kind": type(run.model).__name__,
+        "parameters": parameter_count(run.model),
+        "steps": run.step,
+        "smoothing": run.settings.optim.label_smoothing,
+        "score": {"split": splits[0], "bleu": shown.metrics[splits[0]]["bleu"]} if splits else None,
+        "differences": " ".join(f"model.{key}={to_text(value)}" for key, value in differences.items()),
         "languages": run.languages,
         "settings": run.settings.model.model_dump(mode="json"),
         "shapes": weights(run.model)[0],
@@ -134,7 +146,9 @@ def first_result(run: TrainedRun, source: str) -> dict[str, Any]:
     """Returns what the page shows before it has read its weights: the greedy translation of a sentence, the likeliest pieces at
     each place with their log-probabilities, and the attention weights (L, H, rows, columns) by kind."""
     model, vocabulary = run.model, run.vocabulary
-    src, tgt = read_sentence(model, vocabulary, source, None, with_changes(run.settings.search, {"beam": 1, "n_best": 1}))
+    [src] = vocabulary.encode_src([files.clean(source)])
+    greedy = with_changes(run.settings.search, {"beam": 1, "n_best": 1})
+    tgt, _, ended = translate(model, vocabulary, [source], greedy)[0][0]
     maps = record(model, vocabulary, src, tgt) if has_attention(model) else []
     with observing(model) as device:
         hidden = model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]
@@ -144,6 +158,7 @@ def first_result(run: TrainedRun, source: str) -> dict[str, Any]:
     return {
         "src": src,
         "tgt": tgt,
+        "ended": ended,
         "chosen": [round(value, 4) for value in chosen.tolist()],
         "alternatives": [
             [[token, round(value, 4)] for token, value in zip(*row, strict=True)]

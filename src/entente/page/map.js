@@ -20,7 +20,7 @@ function drawAttention(shown) {
   byId("unit-pieces").checked = !state.words;
   byId("unit-words").checked = state.words;
   byId("mass").value = state.mass;
-  byId("mass-text").textContent = say("mass", { n: state.mass });
+  byId("mass-text").textContent = say("mass", { n: percent(state.mass / 100) });
   byId("map-title").textContent = headLabel(kind, state.layer, state.head);
   const view = headView(shown);
   byId("gold-note").hidden = !view.links;
@@ -37,13 +37,12 @@ const headLabel = (kind, layer, head) =>
 /* ---- all heads ---- */
 
 function drawGrid(shown, grid) {
-  const byId_ = byId("grid");
-  byId_.style.gridTemplateColumns = `max-content repeat(${grid[0].length}, 104px)`;
+  byId("grid").style.setProperty("--heads", grid[0].length);
   const cells = grid.flatMap((heads, i) => [
     element("span", { class: "name" }, state.kind === "alignment" ? "" : say("layer", { n: i + 1 })),
     heads.map((rows, j) => headCell(shown, rows, i + 1, j + 1)),
   ]);
-  fill(byId_, cells.flat());
+  fill(byId("grid"), cells.flat());
 }
 
 /** Returns a small map that opens its head, with the numbers of the head and a switch that mutes it. */
@@ -193,7 +192,7 @@ function drawEnd({ model, result }, { pieces }) {
   const norms = values.map((row) => norm(ofHead(model, row))), last = norms.pop();
   const weight = pieces.reduce((sum, row) => sum + row[row.length - 1], 0) / pieces.length;
   const others = norms.reduce((a, b) => a + b, 0) / norms.length;
-  byId("end").textContent = say("end", { weight: format(100 * weight, 0), norm: format(last), others: format(others) });
+  byId("end").textContent = say("end", { weight: percent(weight), norm: format(last), others: format(others) });
 }
 
 const placeOf = (model) => Object.keys(model.attentions()).filter((place) => PLACES[state.kind].test(place))[state.layer - 1];
@@ -215,8 +214,8 @@ function drawNumbers(shown, { pieces, rows, columns }) {
   const powers = seen.map((x) => Math.exp(x - largest)), total = powers.reduce((a, b) => a + b, 0);
   const weight = pieces[row][column], computed = powers[column] / total, isChanged = (x, y) => Math.abs(x - y) > 1e-9;
   const list = [
-    `${say(steps.additive ? "additive" : "sum")}: ${format(sum, 3)}`,
-    factor !== 1 && `${say("factor", { n: steps.root ? `1/√${steps.root}` : format(factor, 4) })}: ${format(score, 3)}`,
+    say(steps.additive ? "additive" : "sum", { n: format(sum, 3) }),
+    factor !== 1 && say("factor", { factor: steps.root ? `1/√${steps.root}` : format(factor, 4), n: format(score, 3) }),
     isChanged(scores[column], score) && say("changedScore", { n: format(scores[column], 3) }),
     !steps.visible(column) && say("masked", { n: format(hidden, 1) }),
     say("power", { n: precise(powers[column]) }),
@@ -276,9 +275,9 @@ function recurrentSteps({ model, result: { cache, src } }, row, column) {
 function weightSlider({ kinds }, weight, row, column) {
   const place = { weights: state.kind, ...(state.kind === "alignment" ? {} : { layer: state.layer, head: state.head }), row, column };
   const isSame = ({ value, ...each }) => JSON.stringify(each) === JSON.stringify(place);
-  const text = element("span", {}, `${say("setWeight")}: ${format(weight)}`);
+  const text = element("span", {}, say("setWeight", { n: format(weight) }));
   const oninput = ({ target }) => {
-    text.textContent = `${say("setWeight")}: ${format(Number(target.value))}`;
+    text.textContent = say("setWeight", { n: format(Number(target.value)) });
     setChanges([...state.changes[state.open].filter((each) => !isSame(each)), { ...place, value: Number(target.value) }]);
   };
   return element("label", { class: "slider" }, element("input", { type: "range", min: 0, max: 1, step: 0.05, value: weight, oninput, "data-key": "weight" }), " ", text);

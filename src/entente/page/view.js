@@ -84,6 +84,12 @@ function format(value, digits = 2, sign = false) {
   return written(isZero ? text.replace("-", "") : `${sign && value > 0 ? "+" : ""}${text}`);
 }
 
+/** Writes a share as a percentage; a small one is not 0. */
+function percent(share) {
+  const text = share > 0 && share < 0.005 ? "<1" : String(Math.round(100 * share));
+  return state.language === "fr" ? `${text}\u00a0%` : `${text}%`;
+}
+
 function button(text, isPressed, onclick, attributes = {}) {
   return element("button", { "aria-pressed": isPressed === null ? null : String(isPressed), onclick, "data-key": text, ...attributes }, text);
 }
@@ -151,6 +157,7 @@ function compute(shown, interventions) {
     return;
   }
   shown.problem = "";
+  if (state.mode !== "is") interventions = interventions.filter((each) => !("unmask" in each)); // a step has no future
   if (!clean(state.source, PATTERNS)) {
     shown.results = null;
     return;
@@ -174,12 +181,14 @@ function compute(shown, interventions) {
   }
 }
 
-/** Changes the state, computes and draws. What was selected in another translation or map is selected no more. */
+/** Changes the state, computes and draws. What was selected in another translation is selected no more, and weights that were set
+ * in another sentence are set no more. */
 function update(changes = {}) {
   const began = performance.now(), { source, target, mode } = state;
   Object.assign(state, changes);
   if (state.source !== source || state.target !== target || state.mode !== mode) {
-    Object.assign(state, { row: null, column: null, place: null, ...changes });
+    const lasting = state.changes.map((all) => all.filter((each) => state.source === source || !("weights" in each)));
+    Object.assign(state, { row: null, column: null, place: null, changes: lasting, ...changes });
   }
   const shown = models[state.open];
   if (!shown.kinds.includes(state.kind)) Object.assign(state, { kind: shown.kinds[shown.kinds.length - 1] ?? "", ...bestHead(shown) });
@@ -215,11 +224,21 @@ function draw() {
   document.querySelectorAll("[data-title]").forEach((node) => (node.title = node.ariaLabel = say(node.dataset.title)));
   for (const language of ["en", "fr"]) byId(language).setAttribute("aria-pressed", String(state.language === language));
   byId("direction").textContent = CONTENT.models[0].languages.join(" → ");
-  byId("about").textContent = models.map(({ data }) => say("about", { summary: `${data.name} (${data.summary})` })).join(" ");
+  const count = (number) => number.toLocaleString(state.language);
+  const summaries = models.map(({ data: { parameters, steps, ...data } }) => say("summary", { ...data, parameters: count(parameters), steps: count(steps) }));
+  byId("about").textContent = say("about", { models: summaries.join(", ") });
+  byId("surprise").textContent = `${say("surprise")} ${smoothing()}`;
   drawSource();
   fill(byId("cards"), models.map(card));
+  fill(byId("details"), models[state.open].results ? details(models[state.open]) : []);
   drawAttention(models[state.open]);
   drawSwitches(models[state.open]);
+}
+
+/** Says how sure label smoothing lets a model be. */
+function smoothing() {
+  const [{ data: { smoothing: share } }] = models;
+  return share ? say("smoothing", { n: written(String(share)), p: percent(1 - share) }) : "";
 }
 
 function drawSource() {
@@ -239,9 +258,11 @@ function drawSource() {
 function card(shown, index) {
   const { data, results, problem } = shown;
   const open = models.length > 1 && button(say("showAttention"), state.open === index, () => update({ open: index, row: null, column: null, place: null }), { "data-key": `open ${index}` });
-  const title = element("h3", {}, element("span", {}, data.name), open);
+  const bleu = data.score && element("span", { class: "small" }, ` ${say("bleu", { n: format(data.score.bleu, 1), split: data.score.split })}`);
+  const title = element("h3", {}, element("span", {}, data.name, bleu), open);
+  if (index && data.differences) title.append(element("div", { class: "small" }, say("differs", { settings: data.differences })));
   if (!results) return element("div", { class: "card" }, title, problem ? element("p", { class: "problem" }, problem) : shown.isReady ? null : say("reading"));
-  const { plain, now, before, nBest } = results;
+  const { plain, now, before } = results;
   const rows = [pieceRow(shown, index, shown.result, now && say("now"), now && new Set(changedPlaces(now.tgt, plain.tgt)))];
   if (now) {
     const differences = before.map((value, t) => format(value - plain.chosen[t], 2, true));
@@ -250,19 +271,30 @@ function card(shown, index) {
     rows.push(element("p", { class: "small" }, same ? say("unchanged") : "", " ", say("beforeHint")));
   }
   if (problem) rows.push(element("p", { class: "problem" }, say("failed", { problem })));
-  if (!shown.result.ended && shown.result.cache) rows.push(element("p", { class: "small" }, say("cut")));
   const { reference } = CONTENT.sentences.find(({ source }) => source === state.source) ?? {};
   if (reference) rows.push(element("p", { class: "small" }, say("reference", { text: reference })));
-  if (state.place !== null && state.open === index) rows.push(alternatives(shown));
-  rows.push(button(say(state.nBest ? "hideNBest" : "nBest"), null, () => update({ nBest: !state.nBest }), { "data-key": `nbest ${index}` }));
-  if (nBest) rows.push(nBestList(shown, nBest));
+  const similarity = shown.result.cache && meanSimilarity(shown);
+  if (similarity) rows.push(element("p", { class: "small" }, say("similarity", { n: format(similarity) })));
   return element("div", { class: "card" }, title, rows);
 }
 
+/** Returns the mean cosine similarity of the encoder's outputs at different places of the source. */
+function meanSimilarity({ model, result: { cache } }) {
+  const rows = cache["encoder.hook_state"] ?? cache[`${model.encoder[model.encoder.length - 1].place}.hook_resid_post`];
+  const pairs = rows.flatMap((x, s) => rows.slice(s + 1).map((y) => dot(x, y) / (norm(x) * norm(y))));
+  return pairs.length ? pairs.reduce((a, b) => a + b, 0) / pairs.length : null;
+}
+
+/** Returns the likeliest pieces at the selected place of the open model's translation, and its five best translations. */
+function details(shown) {
+  const toggleBest = button(say(state.nBest ? "hideNBest" : "nBest"), null, () => update({ nBest: !state.nBest }), { "data-key": "nbest" });
+  return [state.place !== null && alternatives(shown), toggleBest, shown.results.nBest && nBestList(shown, shown.results.nBest)];
+}
+
 /** Returns a translation as a row of pieces with their probabilities. notes: what stands below the pieces instead. */
-function pieceRow(shown, index, { tgt, chosen }, label, changed, notes) {
-  const pieces = shown.tgt.labels([...tgt, EOS]).map((piece, t) => {
-    const probability = Math.exp(chosen[t]), note = notes ? notes[t] : `${Math.round(100 * probability)}%`;
+function pieceRow(shown, index, { tgt, chosen, ended }, label, changed, notes) {
+  const pieces = shown.tgt.labels(ended ? [...tgt, EOS] : tgt).map((piece, t) => {
+    const note = notes ? notes[t] : percent(Math.exp(chosen[t]));
     const attributes = {
       class: ["piece", piece.startsWith("\u2581") && "space", changed?.has(t) && "changed"].filter(Boolean).join(" "),
       style: notes ? null : `--surprise: ${Math.min(1, -chosen[t] / 3).toFixed(3)}`,
@@ -275,7 +307,8 @@ function pieceRow(shown, index, { tgt, chosen }, label, changed, notes) {
     const onclick = () => update({ open: index, place: isOpen ? null : t, ...(state.kind === "encoder" ? {} : { row: isOpen ? null : t }) });
     return element("button", { ...attributes, "aria-pressed": String(isOpen), onclick }, text);
   });
-  return element("div", { class: notes ? "row old" : "row" }, label && element("b", {}, label), pieces);
+  const end = !ended && element("span", { class: "small" }, ` … (${say("cut")})`);
+  return element("div", { class: notes ? "row old" : "row" }, label && element("b", {}, label), pieces, end);
 }
 
 /** Returns the indices of the ids in `row` that are not part of its longest common subsequence with `other`. */
@@ -302,7 +335,7 @@ function alternatives(shown) {
     const beginning = tgt.slice(0, place), isEnd = token === EOS;
     const onclick = () => update({ mode: isEnd ? "is" : "begins", target: shown.tgt.decode(isEnd ? beginning : [...beginning, token]) });
     const [label] = shown.tgt.labels([token]);
-    return button(`${label} ${format(100 * Math.exp(value), 1)}%`, null, onclick);
+    return button(`${label} ${percent(Math.exp(value))}`, null, onclick);
   });
   return element("div", { class: "alternatives" }, say("instead", { piece, place: place + 1 }), buttons);
 }
@@ -319,19 +352,21 @@ function nBestList(shown, hypotheses) {
 
 function drawSwitches(shown) {
   const { data, model, kinds } = shown, { settings } = model;
-  byId("change-of").textContent = models.length > 1 ? say("changesOf", { name: data.name }) : "";
+  byId("change-title").textContent = say("change", { name: models.length > 1 ? data.name : say("theModel") });
   const panels = settings.name === "transformer" ? [sublayerTable(shown)] : [readoutSwitches(settings)];
   panels.push(element("div", {}, kinds.map(scaleSlider), settings.mask_future && futureSwitch()));
   fill(byId("switches"), element("div", { class: "panels" }, panels));
   drawActive(shown);
 }
 
+/** Lists the changes of all models, and writes those of the open one in Python. */
 function drawActive({ data }) {
   const active = state.changes[state.open];
-  const chips = active.map((each) => {
-    const remove = button("×", null, () => toggle(each), { "aria-label": `${say("remove")} ${asPython(each)}`, "data-key": asPython(each) });
-    return element("span", { class: "chip" }, asPython(each), remove);
-  });
+  const chips = models.flatMap(({ data: { name } }, i) => state.changes[i].map((each) => {
+    const text = models.length > 1 ? `${name}: ${asPython(each)}` : asPython(each);
+    const onclick = () => update({ changes: state.changes.map((all, j) => (i === j ? all.filter((other) => other !== each) : all)) });
+    return element("span", { class: "chip" }, text, button("×", null, onclick, { "aria-label": `${say("remove")} ${text}`, "data-key": text }));
+  }));
   const reset = button(say("reset"), null, () => update({ changes: [[], []], mode: "free", target: "", row: null, column: null, place: null }), { id: "reset" });
   fill(byId("active"), chips.length ? chips : `${say("none")} `, reset);
   const names = [...new Set(active.map((each) => asPython(each).replace(/\(.*/s, "")))].sort();
@@ -379,7 +414,7 @@ function readoutSwitches({ readout }) {
 }
 
 function futureSwitch() {
-  const label = check(say("future"), has({ unmask: "future" }), { unmask: "future" });
+  const label = check(say("future"), has({ unmask: "future" }), { unmask: "future" }, { disabled: state.mode !== "is" });
   label.append(element("span", { class: "small" }, ` (${say("futureHint")})`));
   return label;
 }
