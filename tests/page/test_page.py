@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from playwright.sync_api import Page, expect
 
 from bad_inputs import run
@@ -128,6 +129,11 @@ def test_heads_are_opened_and_muted_and_have_their_numbers(pages: dict[str, Path
     expect(page.locator("#python")).to_contain_text('with model.intervene(mute("cross", layer=2, head=3)):')
     page.locator("#reset").click()
     assert changes(page) == [] and translation(page) == plain and page.locator(".old").count() == 0
+    similarity = page.evaluate("meanSimilarity(models[0])")
+    expect(page.locator(".card")).to_contain_text(f"cosine similarity {similarity:.2f} on average".replace("-", "−"))
+    rows = torch.tensor(page.evaluate("models[0].result.cache['encoder.1.hook_resid_post'].map((row) => [...row])"))
+    cosines = torch.nn.functional.cosine_similarity(rows[:, None], rows[None], dim=-1)
+    assert similarity == pytest.approx(float(cosines[~torch.eye(len(rows), dtype=torch.bool)].mean()), abs=1e-5)
     for kind, count in (("encoder", 6), ("decoder", 6), ("cross", 6)):
         page.locator("#kinds button").nth(["encoder", "decoder", "cross"].index(kind)).click()
         assert page.locator(".head canvas").count() == count
@@ -174,6 +180,9 @@ def test_a_cell_shows_its_numbers_and_its_weight_can_be_set(kind: str, pages: di
     assert page.evaluate("headView(models[0]).pieces[1][2]") == pytest.approx(0.8)
     place = {"weights": "cross", "layer": 2, "head": 2} if kind == "transformer" else {"weights": "alignment"}
     assert changes(page) == [{**place, "row": 1, "column": 2, "value": 0.8}]
+    page.evaluate("update({ source: 'Il a faim.' })")
+    assert changes(page) == []
+    page.evaluate(f"update({{ source: '{FRENCH[1]}' }})")
     page.locator('#map td[data-row="1"][data-column="2"]').focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
@@ -207,6 +216,8 @@ def test_the_target_is_forced_edited_and_searched(pages: dict[str, Path], browse
 
 def test_the_address_restores_everything_and_python_reads_it(pages: dict[str, Path], browser: Page) -> None:
     page = opened(browser, pages["both"])
+    expect(page.locator(".card h3").first).to_contain_text("base 51.5 BLEU on test")
+    expect(page.locator(".card h3").nth(1)).to_contain_text("trained with model.residual=[]")
     page.evaluate("update({ open: 1 })")
     page.locator(".mute").first.click()
     page.evaluate("update({ source: 'Le chat & le chien ont #1 faim.', row: 2, mass: 50, language: 'fr', words: true })")

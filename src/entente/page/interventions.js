@@ -25,6 +25,7 @@ function intervene(model, interventions) {
 
 const APPLY = {
   mute(model, { mute, part, layer, head, to = "zero" }) {
+    if (to === "mean") throw new Error("to: mean needs a text; give the numbers");
     if (mute === "readout") return change(model, `readout.hook_${part}`, (rows) => rows.map((row) => times(row, 0)));
     for (const place of places(model, mute, layer)) {
       if (to === "uniform") {
