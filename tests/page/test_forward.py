@@ -35,7 +35,7 @@ from entente.models.seq2seq import Seq2Seq
 from entente.page import PATTERNS, tokenizer_data
 from entente.settings import ModelSettings, SearchSettings
 from numerics import model_of
-from page_equal import main, put, random_text, scripts
+from page_equal import check, put, random_text, scripts
 
 VARIANTS = sorted(pair for pair in BROKEN if not pair[1].startswith("softmax"))
 INTERVENTIONS: list[tuple[str, list[Intervention]]] = [
@@ -203,7 +203,7 @@ def test_the_tokenizer_gives_the_same_pieces_text_and_words(type: str, plain: bo
 
 
 @pytest.mark.slow
-def test_a_trained_model_translates_alike(base: Path) -> None:
-    counts = main(str(base / "run"))
+def test_a_trained_model_translates_alike(base: Path, page: Page) -> None:
+    counts = check(page, str(base / "run"))
     assert counts.difference < 1e-9 and counts.sentences > 1
     assert not any(counts.pieces) and not any(counts.translations)

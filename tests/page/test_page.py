@@ -229,6 +229,8 @@ def test_the_address_restores_everything_and_python_reads_it(pages: dict[str, Pa
     assert [page.locator(".card").nth(i).locator(".old").count() for i in (0, 1)] == [0, 1]
     page = opened(browser, pages["both"], "#open=9&changes=[[{&source=Le%20chat&nothing=1")
     assert page.evaluate("[state.open, state.source, state.changes]") == [1, "Le chat", [[], []]]
+    page = opened(browser, pages["both"], "#changes=7")
+    assert page.evaluate("state.changes") == [[], []]
 
 
 def test_interventions_are_written_as_python_writes_them(pages: dict[str, Path], browser: Page) -> None:

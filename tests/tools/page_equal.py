@@ -71,48 +71,48 @@ def three_lists(model: Seq2Seq) -> list[list[Intervention]]:
     return [[mute("alignment", to="uniform")], [scale("alignment", 0.5)], [mute_part("word")]]
 
 
-def compare(run: checkpoint.TrainedRun, pairs: Sequence[Sequence[str]], texts: Sequence[Sequence[str]]) -> Counts:
+def compare(page: Page, run: checkpoint.TrainedRun, pairs: Sequence[Sequence[str]], texts: Sequence[Sequence[str]]) -> Counts:
     model, vocabulary = run.model.half().double(), run.vocabulary
     limits = run.settings.search.model_copy(update={"beam": 1, "n_best": 1})
     src, tgt = vocabulary.encode_src([pair[0] for pair in pairs]), [vocabulary.tgt.encode(pair[1]) for pair in pairs]
-    with scripts() as page:
-        put(page, model, run.settings.model)
-        difference, other_pieces, other_translations = 0.0, [], []
-        for ids, target in list(zip(src, tgt, strict=True))[:PAIRS]:
-            script = "([src, tgt]) => model.read(src, tgt).logProbabilities.map((row) => [...row])"
-            rows = torch.tensor(page.evaluate(script, [ids, [BOS, *target]]), dtype=torch.float64)
-            with torch.no_grad():
-                expected = model.output(model(torch.tensor([ids]), torch.tensor([[BOS, *target]]))[0]).log_softmax(-1)
-            difference = max(difference, float((rows - expected).abs().max()))
-        for lines in texts:
-            for side in {id(vocabulary.src): vocabulary.src, id(vocabulary.tgt): vocabulary.tgt}.values():
-                data = tokenizer_data(side, run.settings.data.tokenizer.type)
-                script = "([data, patterns, lines]) => { const side = new Tokenizer(data, compile(patterns));"
-                ours = page.evaluate(script + " return lines.map((line) => side.encode(line)); }", [data, PATTERNS, [*lines]])
-                other_pieces.append(sum(a != b for a, b in zip(ours, side.encode_all(lines), strict=True)))
-        for interventions in ([], *three_lists(model)):
-            count = 0
-            with intervene(model, interventions):
-                for start in range(0, len(src), BLOCK):
-                    block = src[start : start + BLOCK]
-                    script = "([all, block, limits]) => { intervene(model, all);"
-                    script += " return block.map((src) => search(model, src, limits)[0].tokens); }"
-                    ours = page.evaluate(script, [interventions, block, limits.model_dump()])
-                    theirs = [n_best[0].tokens for n_best in search(model, pad(block, model.pad_id), limits, BOS, EOS)]
-                    count += sum(a != b for a, b in zip(ours, theirs, strict=True))
-                    print(".", end="", flush=True, file=sys.stderr)
-            other_translations.append(count)
+    put(page, model, run.settings.model)
+    difference, other_pieces, other_translations = 0.0, [], []
+    for ids, target in list(zip(src, tgt, strict=True))[:PAIRS]:
+        script = "([src, tgt]) => model.read(src, tgt).logProbabilities.map((row) => [...row])"
+        rows = torch.tensor(page.evaluate(script, [ids, [BOS, *target]]), dtype=torch.float64)
+        with torch.no_grad():
+            expected = model.output(model(torch.tensor([ids]), torch.tensor([[BOS, *target]]))[0]).log_softmax(-1)
+        difference = max(difference, float((rows - expected).abs().max()))
+    for lines in texts:
+        for side in {id(vocabulary.src): vocabulary.src, id(vocabulary.tgt): vocabulary.tgt}.values():
+            data = tokenizer_data(side, run.settings.data.tokenizer.type)
+            script = "([data, patterns, lines]) => { const side = new Tokenizer(data, compile(patterns));"
+            ours = page.evaluate(script + " return lines.map((line) => side.encode(line)); }", [data, PATTERNS, [*lines]])
+            other_pieces.append(sum(a != b for a, b in zip(ours, side.encode_all(lines), strict=True)))
+    for interventions in ([], *three_lists(model)):
+        count = 0
+        with intervene(model, interventions):
+            for start in range(0, len(src), BLOCK):
+                block = src[start : start + BLOCK]
+                script = "([all, block, limits]) => { intervene(model, all);"
+                script += " return block.map((src) => search(model, src, limits)[0].tokens); }"
+                ours = page.evaluate(script, [interventions, block, limits.model_dump()])
+                theirs = [n_best[0].tokens for n_best in search(model, pad(block, model.pad_id), limits, BOS, EOS)]
+                count += sum(a != b for a, b in zip(ours, theirs, strict=True))
+                print(".", end="", flush=True, file=sys.stderr)
+        other_translations.append(count)
     return Counts(difference, other_pieces, other_translations, len(src))
 
 
-def main(path: str, count: str = "1000", *files: str) -> Counts:
+def check(page: Page, path: str, count: str = "1000", *files: str) -> Counts:
+    """Compares the model of a run, and prints the counts."""
     [path_of_pairs, *_] = sorted(Path(path).glob("translations/*.tsv"))  # test.tsv, unless the run has no test split
     with path_of_pairs.open(encoding="utf-8", newline="") as file:
         pairs = [row[:2] for row in islice(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE), 1, 1 + int(count))]
     generator = random.Random(1)
     texts = [[source for source, _ in pairs], [random_text(generator, generator.randrange(1, 30)) for _ in range(1000)]]
     texts += [[*islice(read_lines(Path(name)), 1000)] for name in files]
-    counts = compare(checkpoint.load(path), pairs, texts)
+    counts = compare(page, checkpoint.load(path), pairs, texts)
     print(f"\nlargest difference of a log-probability, {min(PAIRS, len(pairs))} pairs: {counts.difference:.1e}")
     print(f"lines with other pieces (test, random Unicode{''.join(f', {name}' for name in files)}): {counts.pieces}")
     print(f"other translations of {counts.sentences}, plain and with three interventions: {counts.translations}")
@@ -120,4 +120,5 @@ def main(path: str, count: str = "1000", *files: str) -> Counts:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with scripts() as empty:
+        check(empty, *sys.argv[1:])

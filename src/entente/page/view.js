@@ -113,15 +113,15 @@ function readAddress() {
     }
   }
   state.open = Math.min(state.open, models.length - 1);
+  if (!DEFAULTS.changes.every((_, i) => Array.isArray(state.changes?.[i]))) state.changes = structuredClone(DEFAULTS.changes);
 }
 
 /* ---- computing ---- */
 
 /** Reads a source and a target, and returns what the page shows of them. */
-function readPair({ model, kinds, ...shown }, src, tgt, ended, places) {
-  const { logProbabilities, cache } = model.read(src, [BOS, ...tgt]);
-  const produced = [...tgt, EOS];
-  const weights = kinds.map((kind) => [kind, places(kind).map((place) => cache[`${place}.hook_pattern`])]);
+function readPair(shown, src, tgt, ended) {
+  const { logProbabilities, cache } = shown.model.read(src, [BOS, ...tgt]), produced = [...tgt, EOS];
+  const weights = shown.kinds.map((kind) => [kind, shown.places(kind).map((place) => cache[`${place}.hook_pattern`])]);
   return {
     src, tgt, ended, cache,
     chosen: produced.map((token, t) => logProbabilities[t][token]),
@@ -141,7 +141,7 @@ function translate(shown, interventions, beam = 1) {
     if (beam > 1) return search(shown.model, src, { ...shown.data.search, beam, n_best: beam }, forced);
     const settings = { ...shown.data.search, beam: 1, n_best: 1 };
     const [{ tokens, ended }] = state.mode === "is" ? [{ tokens: forced, ended: true }] : search(shown.model, src, settings, forced);
-    return readPair(shown, src, tokens, ended, (kind) => shown.places(kind));
+    return readPair(shown, src, tokens, ended);
   } finally {
     shown.model.clear();
   }
