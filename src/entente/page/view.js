@@ -152,7 +152,7 @@ function translate(shown, interventions, beam = 1) {
 function compute(shown, interventions) {
   const sentence = JSON.stringify([state.source, state.mode, state.mode === "free" || state.target]);
   if (!shown.isReady) {
-    const isStored = state.source === DEFAULTS.source && state.mode === "free" && !interventions.length;
+    const isStored = state.source === DEFAULTS.source && state.mode === "free";
     shown.results = isStored ? { plain: shown.data.stored } : null;
     return;
   }
