@@ -126,6 +126,7 @@ class Tokenizer:
         return proto.text, list(pairwise(bounds))
 
     def scores(self, ids: Sequence[int]) -> list[float]:
+        """Returns the pieces' scores: in a unigram model their log-probabilities, in BPE minus the order of the merges."""
         return [self._processor.get_score(i) for i in ids]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

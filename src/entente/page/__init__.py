@@ -62,8 +62,12 @@ class Shown(NamedTuple):
 
 def html(models: Sequence[Shown], sentences: Sequence[Sentence]) -> str:
     """Returns the page. Its first view is the first sentence."""
+    shapes, values = zip(*(weights(shown.run.model) for shown in models), strict=True)
     content = {
-        "models": [_model(shown, models[0].run, sentences[0].source) for shown in models],
+        "models": [
+            _model(shown, models[0].run, sentences[0].source) | {"shapes": of_model}
+            for shown, of_model in zip(models, shapes, strict=True)
+        ],
         "sentences": [_sentence(sentence, models[0].run.vocabulary) for sentence in sentences],
         "patterns": PATTERNS,
     }
@@ -72,7 +76,7 @@ def html(models: Sequence[Shown], sentences: Sequence[Sentence]) -> str:
         style=(FOLDER / "style.css").read_text(encoding="utf-8"),
         scripts=[(FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS],
         content=json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
-        weights=[weights(shown.run.model)[1] for shown in models],
+        weights=values,
     )
 
 
@@ -115,7 +119,6 @@ def _model(shown: Shown, first: TrainedRun, source: str) -> dict[str, Any]:
         "differences": " ".join(f"model.{key}={to_text(value)}" for key, value in differences.items()),
         "languages": run.languages,
         "settings": run.settings.model.model_dump(mode="json"),
-        "shapes": weights(run.model)[0],
         "search": search,
         "src": tokenizer_data(vocabulary.src, run.settings.data.tokenizer.type),
         "tgt": None if vocabulary.joint else tokenizer_data(vocabulary.tgt, run.settings.data.tokenizer.type),
@@ -127,6 +130,7 @@ def _model(shown: Shown, first: TrainedRun, source: str) -> dict[str, Any]:
 
 
 def tokenizer_data(side: Tokenizer, type: str) -> dict[str, Any]:
+    """Returns what the Tokenizer of tokenizer.js is made from. type: bpe or unigram."""
     ids = range(len(side))
     return {"pieces": side.pieces(ids), "scores": side.scores(ids), "type": type, "plain": side.plain}
 

@@ -60,6 +60,7 @@ function each(x, f) {
 
 const plus = (x, y) => each(x, (value, i) => value + y[i]);
 const times = (x, factor) => each(x, (value) => value * factor);
+
 /** Adds x * factor to y. */
 function addTo(y, x, factor) {
   for (let i = 0; i < y.length; i++) y[i] += x[i] * factor;
@@ -120,7 +121,7 @@ class Seq2Seq {
     this.seesFuture = false; // whether the mask of the future is lifted
   }
 
-  /** Returns an activation, or what interventions replace it with. context: see Attention.attend. */
+  /** Returns an activation, or what interventions replace it with. context: see MultiHeadAttention.attend. */
   at(name, value, context) {
     for (const change of this.changes.get(name) ?? []) value = change(value, context) ?? value;
     if (this.cache) this.record(name, value);
@@ -162,7 +163,7 @@ class MultiHeadAttention {
   /** place: in the names of activations, such as decoder.0.cross_attn. path: in those of parameters. */
   constructor(model, place, path, rotary) {
     const { d_model, n_heads, d_k, score } = model.settings;
-    Object.assign(this, { model, place, path, score, rotary, nHeads: n_heads, width: d_k ?? d_model / n_heads });
+    Object.assign(this, { model, place, path, score, rotary, width: d_k ?? d_model / n_heads });
     this.heads = [...Array(n_heads).keys()];
   }
 
@@ -406,12 +407,6 @@ class Transformer extends Seq2Seq {
 /* ---- the BiRNN: models/birnn.py ---- */
 
 class BiRNN extends Seq2Seq {
-  constructor(parameters, settings) {
-    super(parameters, settings);
-    this.nHeads = 1;
-    this.width = settings.d_hidden * (settings.bidirectional ? 2 : 1); // M
-  }
-
   attentions() {
     return this.settings.score === "none" ? {} : { alignment: this };
   }

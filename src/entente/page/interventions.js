@@ -101,9 +101,12 @@ function changePattern(model, place, head, f) {
   );
 }
 
-/** Returns the places of a kind of attention, of one layer or of all. */
+/** Returns the places of a kind of attention in the names of activations, one per layer. */
+const placesOf = (model, kind) => Object.keys(model.attentions()).filter((place) => PLACES[kind]?.test(place));
+
+/** Returns the same for one layer, or for all. */
 function places(model, kind, layer) {
-  const all = Object.keys(model.attentions()).filter((place) => PLACES[kind]?.test(place));
+  const all = placesOf(model, kind);
   const some = layer ? all.slice(layer - 1, layer) : all;
   if (!some.length) throw new Error(`${kind}${layer ? `, layer ${layer}` : ""}: this model has no such attention`);
   return some;

@@ -102,7 +102,7 @@ function headView(shown) {
 
 /** Returns the gold links of the sentence, if what is shown is its reference. */
 function goldOf(shown, { tgt }) {
-  const sentence = CONTENT.sentences.find(({ source }) => source === state.source);
+  const sentence = storedSentence();
   return sentence?.gold && shown.tgt.decode(tgt) === sentence.reference ? sentence.gold : null;
 }
 
@@ -195,7 +195,7 @@ function drawEnd({ model, result }, { pieces }) {
   byId("end").textContent = say("end", { weight: percent(weight), norm: format(last), others: format(others) });
 }
 
-const placeOf = (model) => Object.keys(model.attentions()).filter((place) => PLACES[state.kind].test(place))[state.layer - 1];
+const placeOf = (model) => placesOf(model, state.kind)[state.layer - 1];
 const ofHead = (model, row) => (state.kind === "alignment" ? row : model.attentions()[placeOf(model)].of(row, state.head - 1));
 
 /* ---- the numbers behind one weight ---- */

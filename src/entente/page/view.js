@@ -34,12 +34,8 @@ class Shown {
     this.src = new Tokenizer(src, PATTERNS);
     this.tgt = new Tokenizer({ ...(tgt ?? src), plain: false }, PATTERNS);
     this.words = new Set(words.split(" ").filter(Boolean));
-    this.kinds = Object.keys(PLACES).filter((kind) => this.places(kind).length);
+    this.kinds = Object.keys(PLACES).filter((kind) => placesOf(this.model, kind).length);
     this.results = null;
-  }
-
-  places(kind) {
-    return Object.keys(this.model.attentions()).filter((place) => PLACES[kind].test(place));
   }
 
   get result() {
@@ -48,6 +44,9 @@ class Shown {
 }
 
 const models = CONTENT.models.map((data) => new Shown(data));
+
+/** Returns the page's sentence that is shown, or undefined for another one. */
+const storedSentence = () => CONTENT.sentences.find(({ source }) => source === state.source);
 
 /* ---- helpers ---- */
 
@@ -121,7 +120,7 @@ function readAddress() {
 /** Reads a source and a target, and returns what the page shows of them. */
 function readPair(shown, src, tgt, ended) {
   const { logProbabilities, cache } = shown.model.read(src, [BOS, ...tgt]), produced = [...tgt, EOS];
-  const weights = shown.kinds.map((kind) => [kind, shown.places(kind).map((place) => cache[`${place}.hook_pattern`])]);
+  const weights = shown.kinds.map((kind) => [kind, placesOf(shown.model, kind).map((place) => cache[`${place}.hook_pattern`])]);
   return {
     src, tgt, ended, cache,
     chosen: produced.map((token, t) => logProbabilities[t][token]),
@@ -271,7 +270,7 @@ function card(shown, index) {
     rows.push(element("p", { class: "small" }, same ? say("unchanged") : "", " ", say("beforeHint")));
   }
   if (problem) rows.push(element("p", { class: "problem" }, say("failed", { problem })));
-  const { reference } = CONTENT.sentences.find(({ source }) => source === state.source) ?? {};
+  const { reference } = storedSentence() ?? {};
   if (reference) rows.push(element("p", { class: "small" }, say("reference", { text: reference })));
   const similarity = shown.result.cache && meanSimilarity(shown);
   if (similarity) rows.push(element("p", { class: "small" }, say("similarity", { n: format(similarity) })));
@@ -471,7 +470,7 @@ function listen() {
     update({ mode: value, target: value === "is" ? text : state.target });
   });
   byId("use-reference").addEventListener("click", () => {
-    update({ mode: "is", target: CONTENT.sentences.find(({ source }) => source === state.source).reference });
+    update({ mode: "is", target: storedSentence().reference });
   });
   for (const language of ["en", "fr"]) byId(language).addEventListener("click", () => update({ language }));
   byId("unit-pieces").addEventListener("change", () => update({ words: false, row: null, column: null }));
