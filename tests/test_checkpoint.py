@@ -3,13 +3,14 @@
 import pickle
 import random
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from datasets import Dataset
+from torch import Tensor
 
 from conftest import small_settings
 from entente import checkpoint
@@ -18,6 +19,7 @@ from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.models.build import MODELS, build
 from entente.settings import FilesSettings, RunSettings, TokenizerSettings
+from publish_model import publish
 
 REFUSED = r"(cannot be read \(.*\)|not a checkpoint of this program, or a damaged one; use another copy, or train .* again)$"
 
@@ -54,6 +56,11 @@ def saved(original: bytes, tmp_path: Path) -> Path:
     return path
 
 
+def unique(weights: dict[str, Tensor]) -> Iterable[Tensor]:
+    """Returns the weights, of which tied ones are one."""
+    return {weight.data_ptr(): weight for weight in weights.values()}.values()
+
+
 def assert_equal(actual: Any, expected: Any) -> None:
     """Asserts that two nested values are equal, tensors to the last bit."""
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
@@ -80,6 +87,21 @@ def test_what_was_written_is_read(name: str, tmp_path: Path) -> None:
     assert_equal({f"model.{key}": value for key, value in run.model.state_dict().items()}, dict(written["state_dict"]))
     assert (run.step, run.settings.model, run.words) == (17, small_settings(name), {"un", "deux"})
     assert run.model.output.weight is run.model.tgt_embedding.weight and not run.model.training
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_published_checkpoint_is_small_and_loads_in_float32(name: str, tmp_path: Path) -> None:
+    written = content(name, tmp_path)
+    write(written, tmp_path / "a.ckpt")
+    publish(tmp_path / "a.ckpt", tmp_path / "small.ckpt")
+    stored, weights = read(tmp_path / "small.ckpt")["state_dict"], list(unique(written["state_dict"]))
+    assert len([*unique(stored)]) == len(weights) and {weight.dtype for weight in stored.values()} == {torch.float16}
+    assert (tmp_path / "small.ckpt").stat().st_size < 0.7 * sum(weight.nbytes for weight in weights)
+    original, loaded = load(str(tmp_path / "a.ckpt")), load(str(tmp_path / "small.ckpt"))
+    rounded = {key: weight.half().float() for key, weight in original.model.state_dict().items()}
+    assert_equal(dict(loaded.model.state_dict()), rounded)
+    assert (loaded.step, loaded.settings, loaded.words) == (original.step, original.settings, original.words)
+    assert loaded.model.output.weight is loaded.model.tgt_embedding.weight and not loaded.model.training
 
 
 def test_a_flipped_bit_is_refused_in_one_line_or_harmless(original: bytes, saved: Path) -> None:

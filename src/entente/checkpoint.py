@@ -30,6 +30,7 @@ from entente.validation import to_text, validate
 
 PACKAGE = Path(__file__).resolve().parent
 ENTRY = "entente"
+FOLDER = 0x10  # attribute of a folder in a zip file
 FORMAT = 3  # see CHANGELOG.md
 MODEL_PREFIX = "model."  # prefix of the model's parameters in the LightningModule's state dict
 UNREADABLE = "not a checkpoint of this program, or a damaged one; use another copy, or train the model again"
@@ -140,7 +141,7 @@ def read(path: Path) -> dict[str, Any]:
     """Returns the content of a checkpoint: plain values and tensors. Raises InputError if it is damaged or not ours."""
     with _as_input_error(path, UNREADABLE):
         with zipfile.ZipFile(path) as archive:
-            if archive.testzip() or any(part.external_attr for part in archive.infolist()):
+            if archive.testzip() or any(part.external_attr & FOLDER for part in archive.infolist()):
                 # torch would fill a tensor whose part is marked as a folder with whatever is in memory
                 raise ValueError("a part does not match its checksum, or is not a file")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -167,10 +168,12 @@ def load(checkpoint: str) -> TrainedRun:
 
 
 def with_weights(settings: RunSettings, vocabulary: Vocabulary, weights: Mapping[str, Tensor]) -> Seq2Seq:
-    """Returns a model in evaluation mode with these weights, and of their dtype, which is float64 after training in 64-true."""
+    """Returns a model in evaluation mode with these weights, and of their dtype, which is float64 after training in 64-true.
+    Float16, in which a model is small to store, becomes float32."""
     with torch.random.fork_rng(devices=[]):  # building a model draws from the caller's generator
         model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
-    model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
+    dtype = next(iter(weights.values())).dtype
+    model.to(torch.float32 if dtype == torch.float16 else dtype).load_state_dict(weights)
     return model.eval()
 
 
