@@ -1,6 +1,7 @@
 """The page in a browser: its first view, each action, the address, and that it needs no network. The models are untrained."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -292,7 +293,11 @@ def test_the_command_writes_a_page_of_a_run(base: Path, tmp_path: Path, browser:
     ):
         refused = run(f"page {arguments}", base)
         assert (refused.code, refused.err.count("\n")) == (2, 1) and problem in refused.err, refused.err
-    ended = run(f"page run/checkpoints/best.ckpt input=in.txt output={tmp_path / 'lines.html'}", base)
+    for file in ("checkpoints/best.ckpt", "metrics.json"):  # a model that is kept on its own, with its scores beside it
+        shutil.copy(base / "run" / file, tmp_path)
+    ended = run(f"page {tmp_path / 'best.ckpt'} input=in.txt output={tmp_path / 'lines.html'}", base)
     assert ended.code == 0, ended.err
     page = opened(browser, tmp_path / "lines.html")
     assert page.evaluate("CONTENT.sentences[1]") == {"source": "Le chien suit le garçon.", "reference": "", "gold": None}
+    assert page.locator(".card h3").inner_text().startswith(f"{tmp_path.name}/best.ckpt ")
+    assert page.evaluate("CONTENT.models[0].score.split") == "test"

@@ -28,30 +28,32 @@ FIRST_LENGTHS = range(5, 11)  # words of the sentences that come first
 
 
 def main(settings: PageSettings) -> None:
-    folders = [Path(path) for path in settings.runs]
-    if not settings.output and not folders[0].is_dir():
-        raise InputError(f"{folders[0]}: not a run's directory; give output=FILE for the page")
-    output = Path(settings.output) if settings.output else folders[0] / "page.html"
+    paths = [Path(path) for path in settings.runs]
+    if not settings.output and not paths[0].is_dir():
+        raise InputError(f"{paths[0]}: not a run's directory; give output=FILE for the page")
+    output = Path(settings.output) if settings.output else paths[0] / "page.html"
     prepare_process(settings.threads)
     runs = [checkpoint.load(path) for path in settings.runs]
-    for run, path in zip(runs, settings.runs, strict=True):
+    for run, path in zip(runs, paths, strict=True):
         if run.settings.model.softmax != "keys":
             axis = run.settings.model.softmax
             raise InputError(f"{path}: its softmax is over the {axis}, and a page computes one sentence step by step")
         if run.languages != runs[0].languages:
             (src, tgt), others = run.languages, " to ".join(runs[0].languages)
             raise InputError(f"{path}: translates {src} to {tgt}; give a model that translates {others}, like the first")
+    folders = [path if path.is_dir() else path.parent for path in paths]
+    names = [path.resolve().name if path.is_dir() else "/".join(path.resolve().parts[-2:]) for path in paths]
     # Gold links are known for the embedded corpus only.
     data = [_test_data(run) if run.settings.data.name == "grammar" else None for run in runs]
     sentences = _of_corpus(data[0]) if data[0] and not settings.input else _of_file(settings, folders[0])
     models = []
-    for run, folder, of_run in zip(runs, folders, data, strict=True):
-        with Task(f"measuring how well the heads of {folder.name} align words"):
+    for run, path, folder, name, of_run in zip(runs, paths, folders, names, data, strict=True):
+        with Task(f"measuring how well the heads of {name} align words"):
             errors = _errors(run, of_run) if of_run else []
-        metrics, importance = (_content(folder / f"{name}.json") for name in ("metrics", "importance"))
+        metrics, importance = (_content(folder / f"{file}.json") for file in ("metrics", "importance"))
         if not importance:
-            log.info("`entente importance checkpoint=%s` measures what each part is worth, for the page", folder)
-        models.append(Shown(folder.resolve().name, str(folder), run, metrics, importance, errors))
+            log.info("`entente importance checkpoint=%s` measures what each part is worth, for the page", path)
+        models.append(Shown(name, str(path), run, metrics, importance, errors))
     with Task("writing the page"):
         write_text(output, html(models, sentences))
     log.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
