@@ -244,22 +244,12 @@ def test_weights_change_one_row_of_the_sentences_that_have_its_keys(name: str, s
         close(of_cell_2, scaled if length >= 4 else old)
 
 
-def test_weights_that_no_sentence_can_have_are_reported(src: Tensor, tgt: Tensor, caplog: pytest.LogCaptureFixture) -> None:
+def test_weights_that_no_sentence_can_have_change_nothing(src: Tensor, tgt: Tensor) -> None:
     model = small("transformer", spread=0.3)
+    expected = logits(model, src, tgt)
     for kind, column in (("cross", 11), ("decoder", 2)):  # sources have at most 11 pieces; row 1 sees two target pieces
         with intervene(model, [cell(kind, row=1, column=column, value=1.0)]):
-            logits(model, src, tgt)
-    with intervene(model, [cell("cross", row=1, column=11, value=0.0)]):
-        logits(model, src, tgt)
-    with intervene(model, [unmask("padding")]):
-        logits(model, src[:1], tgt[:1])  # the longest sentence
-    lines = [record.getMessage() for record in caplog.records]
-    assert [line.partition(":")[0] for line in lines] == [
-        "weights cross, row 1, column 11, value 1.0",
-        "weights decoder, row 1, column 2, value 1.0",
-        "weights cross, row 1, column 11, value 0.0",
-        "unmask padding",
-    ]
+            assert torch.equal(logits(model, src, tgt), expected)
 
 
 def test_what_a_key_with_all_the_weight_loses_goes_to_the_others_alike(src: Tensor, tgt: Tensor) -> None:
@@ -407,7 +397,6 @@ def test_a_search_refuses_to_see_the_future(src: Tensor) -> None:
         ("birnn", {"readout": "residual"}, mute_part("word"), "no such readout"),
         ("birnn", {}, {"mute": "readout"}, "mute=readout and part go together"),
         ("transformer", {}, {"weights": "cross", "row": 1, "values": [1.0], "column": 3}, "give one of the two"),
-        ("transformer", {}, patch("cross", " ", "b"), "source: the sentence is empty"),
     ],
 )
 def test_what_cannot_have_an_effect_is_refused(name: str, changes: Any, intervention: Any, message: str) -> None:

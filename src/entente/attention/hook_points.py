@@ -32,7 +32,7 @@ from entente.models.birnn import BiRNN
 from entente.models.seq2seq import Seq2Seq, padding_mask
 from entente.models.transformer import Block, Transformer
 
-Change = Callable[[Tensor], Tensor | None]  # returns what replaces an activation, or None to keep it
+Change = Callable[..., Tensor | None]  # returns what replaces an activation, or None to keep it
 Undo = Callable[[], object]
 OUTPUT = -1
 OUTPUTS = {"self": "attn_out", "cross": "cross_attn_out", "ff": "mlp_out"}  # of the sublayers
@@ -50,16 +50,19 @@ class Point(NamedTuple):
     n_heads: int = 0
     columns: slice = slice(None)
 
-    def on(self, change: Change) -> Undo:
-        """Calls `change` at this point from now on, and returns a function that ends this."""
+    def on(self, change: Change, *arguments: object) -> Undo:
+        """Calls change(tensor, *arguments) at this point from now on, and returns a function that ends this."""
 
         def replaced(value: Tensor) -> Tensor:
             part = value[..., self.columns]
-            new = change(part.unflatten(-1, (self.n_heads, -1)) if self.n_heads else part)
+            part = part.unflatten(-1, (self.n_heads, -1)) if self.n_heads else part
+            new = change(part, *arguments)
             if new is None:
                 return value
+            if new.shape != part.shape:
+                raise InputError(f"the function returned {tuple(new.shape)}; return {tuple(part.shape)}")
             value = value.clone()
-            value[..., self.columns] = new.reshape(part.shape)
+            value[..., self.columns] = new.flatten(-2) if self.n_heads else new
             return value
 
         def before(_: nn.Module, inputs: Any) -> Any:
@@ -86,16 +89,9 @@ def hooked(model: Seq2Seq, functions: Iterable[tuple[str, Callable[[Tensor, Hook
             matches = fnmatch.filter(names, pattern)
             if not matches:
                 raise InputError(f"{pattern}: no activation has such a name; hook_names() lists them")
-            for name in matches:
-                stack.callback(names[name].on(partial(_call, function, Hook(name))))
+            for hook in map(Hook, matches):
+                stack.callback(names[hook.name].on(function, hook))
         yield
-
-
-def _call(function: Callable[[Tensor, Hook], Tensor | None], hook: Hook, value: Tensor) -> Tensor | None:
-    new = function(value, hook)
-    if new is not None and new.shape != value.shape:
-        raise InputError(f"{hook.name}: the function returned {tuple(new.shape)}; return {tuple(value.shape)}")
-    return new
 
 
 def points(model: Seq2Seq) -> dict[str, Point]:
@@ -152,8 +148,8 @@ def _of_birnn(model: BiRNN) -> Iterator[tuple[str, Point]]:
 
 
 class Target:
-    """A model with interventions. It knows the target positions of the queries that an attention layer receives, in the thread
-    that calls it. A Transformer's state holds the keys of all earlier pieces. A BiRNN's state does not count them, so we do: a
+    """A model with interventions, and the target positions of the queries that an attention layer receives, in the thread that
+    calls it. A Transformer's state holds the keys of all earlier pieces. A BiRNN's state does not count them, so we do: a
     state from `encode` has read nothing, and any other is taken to be the result of the last `decode`."""
 
     def __init__(self, model: Seq2Seq, vocabulary: Vocabulary | None) -> None:
@@ -162,11 +158,13 @@ class Target:
         self.n_source: int | None = None  # the number of pieces that every source must have
         self._reading = threading.local()
 
-    def __enter__(self) -> "Target":
-        self._replaced = {name: vars(self.model).get(name) for name in ("encode", "decode")}
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Inside the context, follows the positions. Raises InputError for sources and steps that an intervention excludes."""
+        replaced = {name: vars(self.model).get(name) for name in ("encode", "decode")}
         encode, decode, reading = self.model.encode, self.model.decode, self._reading
 
-        def count(*_: object) -> None:
+        def count(_: Tensor) -> None:
             reading.calls += 1
 
         def begin(src: Tensor) -> Any:
@@ -189,14 +187,13 @@ class Target:
             return decode(tgt, state)
 
         self.model.encode, self.model.decode = begin, continued  # type: ignore[method-assign]
-        point = self.points.get("alignment.hook_pattern")
-        self._stop = point.module.register_forward_pre_hook(count).remove if point else lambda: None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-        for name, method in self._replaced.items():
-            delattr(self.model, name) if method is None else setattr(self.model, name, method)
+        with ExitStack() as stack:
+            for name, method in replaced.items():
+                undo = partial(delattr, self.model, name) if method is None else partial(setattr, self.model, name, method)
+                stack.callback(undo)
+            if "alignment.hook_scores" in self.points:
+                stack.callback(self.points["alignment.hook_scores"].on(count))
+            yield
 
     def positions(self, kind: str, rows: int) -> Tensor:
         """Returns the position of each query (rows,) of the attention that is being computed. The queries of a sentence's beams
@@ -213,7 +210,7 @@ class Target:
 
         def changed(module: Any, inputs: Any, output: Tensor) -> Tensor:
             values, reachable = (by_heads(x) for x in (output, module.reachable(*inputs)))
-            return change(values.clone(), reachable.expand_as(values)).view_as(output)
+            return change(values.clone(), reachable.expand_as(values)).reshape(output.shape)
 
         return self.points[f"{place}.hook_pattern"].module.register_forward_hook(changed).remove
 

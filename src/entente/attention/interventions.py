@@ -13,7 +13,6 @@ Shapes: B sentences, H heads, K width of a head, S source length, T target lengt
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -85,8 +84,9 @@ def _plain(**values: Any) -> Intervention:
 def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary: Vocabulary | None = None) -> Iterator[Target]:
     """Applies interventions, in this order, inside the context. vocabulary: only needed by `patch`. Raises InputError for an
     intervention that this model cannot have, so that a mistyped layer does not look like one without effect."""
+    target = Target(model, vocabulary)
     with ExitStack() as stack:
-        target = stack.enter_context(Target(model, vocabulary))
+        stack.enter_context(target.counting())
         for intervention in interventions:
             for undo in parse(intervention).apply(target):
                 stack.callback(undo)
@@ -99,12 +99,6 @@ def parse(intervention: Intervention) -> Change:
     if not name:
         raise InputError(f"{to_text(intervention)}: give an intervention, a dictionary with one of {', '.join(CLASSES)}")
     return validate(CLASSES[name], intervention, where=f"{to_text(intervention)}: ")
-
-
-def describe(model: Seq2Seq, intervention: Intervention) -> str:
-    """Says in a line what an intervention does to a model."""
-    change = parse(intervention)
-    return change.effect() + change.note(Target(model, None))
 
 
 def with_means(
@@ -131,14 +125,14 @@ def mean_outputs(model: Seq2Seq, places: Iterable[str], batches: Iterable[Batch]
     masks: tuple[Tensor, ...] = ()  # of the real pieces of the source (B, S) and of the target (B, T)
     counts: Counter[str] = Counter()
 
-    def add(place: str, z: Tensor) -> None:  # z (B, T, H, K)
+    def add(z: Tensor, place: str) -> None:  # z (B, T, H, K)
         of_place = z[masks[place.startswith("decoder")]]  # (pieces, H, K)
         sums[place] = sums.get(place, 0) + of_place.cpu().double().sum(0)
         counts[place] += len(of_place)
 
     with ExitStack() as stack, observing(model) as device:
         for place in places:
-            stack.callback(names[f"{place}.hook_z"].on(partial(add, place)))
+            stack.callback(names[f"{place}.hook_z"].on(add, place))
         for batch in batches:
             src, tgt = batch.src.to(device), batch.tgt[:, :-1].to(device)
             masks = padding_mask(src, model.pad_id), padding_mask(batch.tgt[:, 1:].to(device), model.pad_id)
