@@ -114,30 +114,25 @@ class Mute(OfHeads):
         for place in self.places(target, self.mute):
             heads = self.heads(target, place)
             if self.to == "uniform":
-                yield target.pattern(place, partial(_spread, heads))
-                continue
-            z = self.outputs(target, place)
-            linear: Any = z.module
-            width = linear.in_features // z.n_heads
-            value = torch.zeros(width) if self.to == "zero" else torch.tensor(self.to, dtype=torch.float64)
-            if len(value) != width:
-                raise self.refuse(f"to: give {width} numbers, or zero or uniform")
-            yield z.on(partial(_put_output, heads, value))
+                yield target.pattern(place, _spread, heads)
+            else:
+                value = torch.tensor(0.0 if self.to == "zero" else self.to, dtype=torch.float64)
+                yield self.outputs(target, place).on(_put_output, heads, value)
 
-    def each(self, target: Target) -> Iterator[tuple[str, int, int]]:
-        """Yields the place, the layer and the number of every head that is muted."""
+    def each(self, target: Target) -> Iterator[tuple[str, int, Sequence[int]]]:
+        """Yields the place, the layer and the numbers of the heads that are muted, for each layer."""
         for i, place in enumerate(self.places(target, self.mute), start=1):
-            heads = range(1, self.outputs(target, place).n_heads + 1)[self.heads(target, place)]
-            yield from ((place, self.layer or i, head) for head in heads)
+            numbers = range(1, self.outputs(target, place).n_heads + 1)
+            yield place, self.layer or i, numbers[self.heads(target, place)]
 
 
-def _spread(heads: slice, values: Tensor, reachable: Tensor) -> Tensor:
+def _spread(values: Tensor, reachable: Tensor, heads: slice) -> Tensor:
     uniform = reachable.to(values.dtype) / reachable.sum(-1, keepdim=True).clamp(min=1)
     values[:, heads] = uniform[:, heads]
     return values
 
 
-def _put_output(heads: slice, value: Tensor, z: Tensor) -> Tensor:
+def _put_output(z: Tensor, heads: slice, value: Tensor) -> Tensor:
     z = z.clone()  # (B, T, H, K)
     z[:, :, heads] = value.to(z)
     return z
@@ -214,9 +209,9 @@ class Weights(OfHeads):
 
     def apply(self, target: Target) -> Iterator[Undo]:
         for place in self.places(target, self.weights):
-            yield target.pattern(place, partial(self._put, target, self.heads(target, place)))
+            yield target.pattern(place, self._put, target, self.heads(target, place))
 
-    def _put(self, target: Target, heads: slice, pattern: Tensor, reachable: Tensor) -> Tensor:
+    def _put(self, pattern: Tensor, reachable: Tensor, target: Target, heads: slice) -> Tensor:
         queries = target.positions(self.weights, pattern.size(2)) == self.row
         rows, allowed = pattern[:, heads, queries], reachable[:, heads, queries]  # (B, heads, rows, S)
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
@@ -282,11 +277,11 @@ class Patch(OfHeads):
             heads = self.heads(target, place)
             if self.of == "output":
                 z = self.outputs(target, place)
-                yield z.on(partial(self._put, target, heads, self._read(target.model, z, src, tgt)[0][0]))
-                continue
-            calls = self._read(target.model, target.points[f"{place}.hook_pattern"], src, tgt)  # one for each row in a BiRNN
-            other = by_heads(torch.cat(calls, dim=-2))[0].transpose(0, 1)
-            yield target.pattern(place, partial(self._put_weights, target, heads, other))
+                yield z.on(self._put, target, heads, self._read(target.model, z, src, tgt)[0][0])
+            else:  # a BiRNN computes each row in a call of its own
+                calls = self._read(target.model, target.points[f"{place}.hook_pattern"], src, tgt)
+                other = by_heads(torch.cat(calls, dim=-2))[0].transpose(0, 1)
+                yield target.pattern(place, self._put_weights, target, heads, other)
         target.n_source = len(src)
 
     def _read(self, model: Seq2Seq, point: Point, src: list[int], tgt: list[int]) -> list[Tensor]:
@@ -297,7 +292,7 @@ class Patch(OfHeads):
             model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
         return values
 
-    def _put(self, target: Target, heads: slice, other: Tensor, values: Tensor) -> Tensor:
+    def _put(self, values: Tensor, target: Target, heads: slice, other: Tensor) -> Tensor:
         """Puts outputs or weights (T', H, K or S') of another pair in place of `values` (B, T, H, K or S)."""
         position = target.positions(self.patch, values.size(1))
         shared, width = position < len(other), min(values.size(-1), other.size(-1))
@@ -307,8 +302,8 @@ class Patch(OfHeads):
         values[:, shared, heads] = new
         return values
 
-    def _put_weights(self, target: Target, heads: slice, other: Tensor, pattern: Tensor, _: Tensor) -> Tensor:
-        return self._put(target, heads, other, pattern.transpose(1, 2)).transpose(1, 2)
+    def _put_weights(self, pattern: Tensor, _: Tensor, *arguments: Any) -> Tensor:
+        return self._put(pattern.transpose(1, 2), *arguments).transpose(1, 2)
 
 
 CLASSES: dict[str, type[Change]] = {

@@ -204,13 +204,13 @@ class Target:
             return torch.full((rows,), self._reading.start + self._reading.calls - 1)
         return self._reading.start + torch.arange(rows) % self._reading.length
 
-    def pattern(self, place: str, change: Callable[[Tensor, Tensor], Tensor]) -> Undo:
-        """Replaces weights (B, H, T, S) with what `change` returns for them and for a mask, of the same shape, of the keys that
-        each query can reach. H is 1 in a BiRNN."""
+    def pattern(self, place: str, change: Callable[..., Tensor], *arguments: object) -> Undo:
+        """Replaces weights (B, H, T, S) with change(weights, reachable, *arguments). reachable: a mask of the same shape, True
+        at the keys that each query can reach. H is 1 in a BiRNN."""
 
         def changed(module: Any, inputs: Any, output: Tensor) -> Tensor:
             values, reachable = (by_heads(x) for x in (output, module.reachable(*inputs)))
-            return change(values.clone(), reachable.expand_as(values)).reshape(output.shape)
+            return change(values.clone(), reachable.expand_as(values), *arguments).reshape(output.shape)
 
         return self.points[f"{place}.hook_pattern"].module.register_forward_hook(changed).remove
 
