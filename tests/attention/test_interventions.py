@@ -85,7 +85,7 @@ def test_an_intervention_changes_the_output_and_leaves_nothing_behind(name: str,
     assert torch.equal(logits(model, src, tgt), expected)
     for module, before in zip(model.modules(), modules, strict=True):
         assert vars(module).keys() == before.keys()
-        assert not module._forward_hooks and not module._forward_pre_hooks
+    assert not has_hooks(model)
 
 
 @pytest.mark.parametrize(("name", "key"), CASES)
@@ -112,8 +112,12 @@ def test_steps_one_at_a_time_equal_all_at_once(name: str, key: str, src: Tensor,
         close(logits_in_chunks(model, src, tgt, [1] * T), logits(model, src, tgt))
 
 
+def has_hooks(model: Seq2Seq) -> bool:
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
 def changed(model: Seq2Seq, change: Any) -> Seq2Seq:
-    assert "encode" not in vars(model), "a copy would have the interventions too"
+    assert not has_hooks(model), "a copy would have the interventions too"
     twin = copy.deepcopy(model)
     with torch.no_grad():
         change(twin)
@@ -337,7 +341,7 @@ def test_a_patch_from_a_source_of_another_length_is_refused(of: str, vocabulary:
         intervene(model, [change, patch("cross", "Il a faim.", "He sleeps.", of=of)], vocabulary),
     ):
         pass
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not has_hooks(model)
 
 
 def test_nested_interventions_end_one_by_one(src: Tensor, tgt: Tensor) -> None:
@@ -402,4 +406,4 @@ def test_what_cannot_have_an_effect_is_refused(name: str, changes: Any, interven
     model = small(name, **changes)
     with pytest.raises(InputError, match=message), intervene(model, [intervention]):
         pass
-    assert "encode" not in vars(model) and "decode" not in vars(model)
+    assert not has_hooks(model)

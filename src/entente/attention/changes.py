@@ -27,6 +27,7 @@ Part = Literal["state", "word", "context"]
 Row = Annotated[int, Field(ge=0)]
 Numbers = Annotated[tuple[float, ...], LISTS, Field(min_length=1)]
 Weight = Annotated[float, Field(ge=0, le=1)]
+STEPS = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
 # The kinds of attention, as patterns of their places in the names of `points`
 PLACES = {
     "encoder": r"encoder\.\d+\.attn",
@@ -256,13 +257,18 @@ class Unmask(Change):
         if not points or not (getattr(model, "mask_future", True) if self.unmask == "future" else model.mask_padding):
             raise self.refuse("this model has no such mask")
         for point in points:
-            yield point.module.register_forward_pre_hook(lambda _, inputs: (inputs[0], None)).remove
-        target.needs_future |= self.unmask == "future"
+            yield point.module.register_forward_pre_hook(self._lift).remove
+
+    def _lift(self, _: object, inputs: Any) -> Any:
+        if self.unmask == "future" and inputs[0].size(-2) == 1 < inputs[0].size(-1):
+            raise InputError(STEPS)
+        return inputs[0], None
 
 
 class Patch(OfHeads):
-    """Replaces a head's weights or output with those from another sentence pair whose source has the same number of pieces, at
-    the positions that both pairs have. The other pair is read with the interventions that come before this one."""
+    """Replaces a head's weights or output with those from another sentence pair, at the positions that both pairs have. Unless
+    the attention is the decoder's to itself, both sources have the same number of pieces. The other pair is read with the
+    interventions that come before this one."""
 
     patch: AttentionKind = setting(..., "kind of attention")
     source: str = setting(..., "the other pair's source")
@@ -274,15 +280,16 @@ class Patch(OfHeads):
             raise self.refuse("needs a vocabulary")
         src, tgt = read_sentence(target.model, target.vocabulary, self.source, self.target, SearchSettings())
         for place in self.places(target, self.patch):
-            heads = self.heads(target, place)
+            heads, weights = self.heads(target, place), target.points[f"{place}.hook_pattern"]
             if self.of == "output":
                 z = self.outputs(target, place)
                 yield z.on(self._put, target, heads, self._read(target.model, z, src, tgt)[0][0])
             else:  # a BiRNN computes each row in a call of its own
-                calls = self._read(target.model, target.points[f"{place}.hook_pattern"], src, tgt)
+                calls = self._read(target.model, weights, src, tgt)
                 other = by_heads(torch.cat(calls, dim=-2))[0].transpose(0, 1)
                 yield target.pattern(place, self._put_weights, target, heads, other)
-        target.n_source = len(src)
+            if self.patch != "decoder":
+                yield weights.module.register_forward_pre_hook(partial(self._compare, len(src))).remove
 
     def _read(self, model: Seq2Seq, point: Point, src: list[int], tgt: list[int]) -> list[Tensor]:
         values: list[Tensor] = []
@@ -291,6 +298,13 @@ class Patch(OfHeads):
             device = stack.enter_context(observing(model))
             model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
         return values
+
+    def _compare(self, n: int, _: object, inputs: Any) -> None:
+        scores, mask = inputs
+        lengths = torch.tensor([scores.size(-1)]) if mask is None else mask.sum(-1)
+        if (lengths != n).any():
+            problem = f"the sources have {int(lengths[lengths != n][0])} and {n} pieces"
+            raise InputError(f"patch: {problem}; give a pair whose source has as many")
 
     def _put(self, values: Tensor, target: Target, heads: slice, other: Tensor) -> Tensor:
         """Puts outputs or weights (T', H, K or S') of another pair in place of `values` (B, T, H, K or S)."""

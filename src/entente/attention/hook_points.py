@@ -19,7 +19,6 @@ import fnmatch
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -29,14 +28,13 @@ from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention, NoAttention
 from entente.models.birnn import BiRNN
-from entente.models.seq2seq import Seq2Seq, padding_mask
+from entente.models.seq2seq import Seq2Seq
 from entente.models.transformer import Block, Transformer
 
 Change = Callable[..., Tensor | None]  # returns what replaces an activation, or None to keep it
 Undo = Callable[[], object]
 OUTPUT = -1
 OUTPUTS = {"self": "attn_out", "cross": "cross_attn_out", "ff": "mlp_out"}  # of the sublayers
-STEPS = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
 SUMS = {"self": "resid_mid", "cross": "resid_mid_cross"}  # after their residual connections; that of the last is resid_post
 
 
@@ -149,59 +147,36 @@ def _of_birnn(model: BiRNN) -> Iterator[tuple[str, Point]]:
 
 class Target:
     """A model with interventions, and the target positions of the queries that an attention layer receives, in the thread that
-    calls it. A Transformer's state holds the keys of all earlier pieces. A BiRNN's state does not count them, so we do: a
-    state from `encode` has read nothing, and any other is taken to be the result of the last `decode`."""
+    calls it. In a Transformer, they follow from the shape of the first self-attention's scores; in a BiRNN, which computes its
+    alignment for each position in turn, from the number of its calls since `encode`."""
 
     def __init__(self, model: Seq2Seq, vocabulary: Vocabulary | None) -> None:
         self.model, self.vocabulary, self.points = model, vocabulary, points(model)
-        self.needs_future = False  # whether an intervention exists only where all target pieces are read at once
-        self.n_source: int | None = None  # the number of pieces that every source must have
         self._reading = threading.local()
 
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Inside the context, follows the positions. Raises InputError for sources and steps that an intervention excludes."""
-        replaced = {name: vars(self.model).get(name) for name in ("encode", "decode")}
-        encode, decode, reading = self.model.encode, self.model.decode, self._reading
+    def follow(self) -> Iterator[Undo]:
+        """Follows the positions from now on, and yields functions that end this."""
+        if isinstance(self.model, Transformer):
+            yield self.points["decoder.0.attn.hook_attn_scores"].on(self._read)
+        elif "alignment.hook_scores" in self.points:
+            yield self.points["encoder.hook_state"].on(self._begin)
+            yield self.points["alignment.hook_scores"].on(self._step)
 
-        def count(_: Tensor) -> None:
-            reading.calls += 1
+    def _read(self, scores: Tensor) -> None:
+        self._reading.length = scores.size(-2)
+        self._reading.start = scores.size(-1) - scores.size(-2)
 
-        def begin(src: Tensor) -> Any:
-            lengths = padding_mask(src, self.model.pad_id).sum(1)
-            if self.n_source and (lengths != self.n_source).any():
-                problem = f"the sources have {int(lengths.max())} and {self.n_source} pieces"
-                raise InputError(f"patch: {problem}; give a pair whose source has as many")
-            state = encode(src)
-            reading.first = state.written[0]
-            return state
+    def _begin(self, _: Tensor) -> None:
+        self._reading.start, self._reading.length = -1, 1
 
-        def continued(tgt: Tensor, state: Any) -> Any:
-            if isinstance(self.model, Transformer):
-                reading.start = state.written[0].key.size(-2)
-            else:
-                reading.start = 0 if state.written[0] is reading.first else reading.start + reading.length
-            if self.needs_future and reading.start and tgt.size(1) == 1:
-                raise InputError(STEPS)
-            reading.length, reading.calls = tgt.size(1), 0
-            return decode(tgt, state)
-
-        self.model.encode, self.model.decode = begin, continued  # type: ignore[method-assign]
-        with ExitStack() as stack:
-            for name, method in replaced.items():
-                undo = partial(delattr, self.model, name) if method is None else partial(setattr, self.model, name, method)
-                stack.callback(undo)
-            if "alignment.hook_scores" in self.points:
-                stack.callback(self.points["alignment.hook_scores"].on(count))
-            yield
+    def _step(self, _: Tensor) -> None:
+        self._reading.start += 1
 
     def positions(self, kind: str, rows: int) -> Tensor:
         """Returns the position of each query (rows,) of the attention that is being computed. The queries of a sentence's beams
-        follow each other; a BiRNN computes its attention for each position in turn."""
+        follow each other."""
         if kind == "encoder":
             return torch.arange(rows)
-        if kind == "alignment":
-            return torch.full((rows,), self._reading.start + self._reading.calls - 1)
         return self._reading.start + torch.arange(rows) % self._reading.length
 
     def pattern(self, place: str, change: Callable[..., Tensor], *arguments: object) -> Undo:

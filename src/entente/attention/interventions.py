@@ -12,6 +12,7 @@ Shapes: B sentences, H heads, K width of a head, S source length, T target lengt
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -80,16 +81,15 @@ def _plain(**values: Any) -> Intervention:
 
 
 @contextmanager
-def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary: Vocabulary | None = None) -> Iterator[Target]:
+def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary: Vocabulary | None = None) -> Iterator[None]:
     """Applies interventions, in this order, inside the context. vocabulary: only needed by `patch`. Raises InputError for an
     intervention that this model cannot have, so that a mistyped layer does not look like one without effect."""
     target = Target(model, vocabulary)
+    changes = [parse(intervention) for intervention in interventions]
     with ExitStack() as stack:
-        stack.enter_context(target.counting())
-        for intervention in interventions:
-            for undo in parse(intervention).apply(target):
-                stack.callback(undo)
-        yield target
+        for undo in chain(target.follow(), *(change.apply(target) for change in changes)):
+            stack.callback(undo)
+        yield
 
 
 def parse(intervention: Intervention) -> Change:

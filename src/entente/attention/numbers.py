@@ -146,7 +146,7 @@ def measure_split(
 ) -> Measured:
     """Measures a split, with occlusion on its first `occluded` pairs. valid: measurements whose best heads are used, not this
     split's."""
-    numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
+    numbers, alignments = measure(model, vocabulary, pairs)
     best, best_head = (valid.best, valid.best_head) if valid else (alignments.best(), alignments.best(means=False))
     report: dict[str, Any] = {}
     for kind, of_kind in numbers.items():
