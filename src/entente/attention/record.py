@@ -8,7 +8,7 @@ Shapes: B or N sentences, S source length, T target length (both include the end
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -74,12 +74,10 @@ def observing(model: Seq2Seq) -> Iterator[torch.device]:
         yield device
 
 
-def capture(
-    model: Seq2Seq, src: Tensor, tgt: Tensor, is_wanted: Callable[[str, nn.Module], bool], operations: bool = False
-) -> dict[str, list[Call]]:
-    """Runs the model on src (B, S) and the decoder input tgt (B, T). Returns the calls of each module for which
-    `is_wanted(path, module)` is true, by path. operations: whether to record the torch functions that the modules call."""
-    paths = {module: path for path, module in model.named_modules() if is_wanted(path, module)}
+def capture(model: Seq2Seq, src: Tensor, tgt: Tensor, kind: Any = nn.Module, operations: bool = False) -> dict[str, list[Call]]:
+    """Runs the model on src (B, S) and the decoder input tgt (B, T). Returns the calls of each module of a class, or of a union
+    of classes, by path. operations: whether to record the torch functions that the modules call."""
+    paths = {module: path for path, module in model.named_modules() if isinstance(module, kind)}
     calls: dict[str, list[Call]] = {path: [] for path in paths.values()}
     running: list[list[Operation]] = []  # one list per captured module being called, innermost last
 
@@ -145,7 +143,7 @@ def record_batch(
     """Returns the maps of each sentence pair, recorded in one pass. Training modes, gradients and the random state do not
     change."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
-    calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
+    calls = capture(model, sources, targets, AttentionWeights)
     labels: dict[Side, list[list[str]]] = {
         "source": [vocabulary.src.pieces(ids) for ids in src],
         "produced": [vocabulary.tgt.pieces([*ids, EOS]) for ids in tgt],

@@ -99,7 +99,7 @@ def _align(column: Sequence[str], left: bool) -> list[str]:
 class View:
     """The recorded tensors of one attention layer, and the methods that templates call to show them."""
 
-    calls: Mapping[str, Sequence[Call]]  # of the attention and of the modules around it, by path
+    calls: Mapping[str, Sequence[Call]]  # of all modules, by path
     path: str  # of the attention
     queries: Sequence[list[str]]  # labels, one list per sentence
     keys: Sequence[list[str]]
@@ -213,8 +213,7 @@ def trace(
         around = [f"{side}.{layer - 1}.{part}.{sublayer}" for part in ("before", "residual", "after")]
         queries = [[f"{read} → {made}" for read, made in zip(label.read, label.produced, strict=True)] for label in labels]
     queries = keys if kind == "encoder" else queries
-    inside = tuple(f"{part}." for part in (path, *around))
-    calls = capture(model, src, tgt, lambda place, module: f"{place}.".startswith(inside), operations=True)
+    calls = capture(model, src, tgt, operations=True)
     view = View(calls, path, queries, keys, head - 1, step - 1)
     template = ENVIRONMENT.get_template("birnn.j2" if kind == "alignment" else "transformer.j2")
     names = {"label": labels[0], "kind": kind, "title": KIND_NAMES[kind].capitalize(), "layer": layer}
