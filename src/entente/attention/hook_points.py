@@ -31,7 +31,6 @@ from entente.models.birnn import BiRNN
 from entente.models.seq2seq import Seq2Seq
 from entente.models.transformer import Block, Transformer
 
-Change = Callable[..., Tensor | None]  # returns what replaces an activation, or None to keep it
 Undo = Callable[[], object]
 OUTPUT = -1
 OUTPUTS = {"self": "attn_out", "cross": "cross_attn_out", "ff": "mlp_out"}  # of the sublayers
@@ -48,8 +47,9 @@ class Point(NamedTuple):
     n_heads: int = 0
     columns: slice = slice(None)
 
-    def on(self, change: Change, *arguments: object) -> Undo:
-        """Calls change(tensor, *arguments) at this point from now on, and returns a function that ends this."""
+    def on(self, change: Callable[..., Tensor | None], *arguments: object) -> Undo:
+        """Calls change(tensor, *arguments) at this point from now on, and returns a function that ends this. What `change`
+        returns replaces the tensor; None keeps it. Raises InputError if it returns another shape."""
 
         def replaced(value: Tensor) -> Tensor:
             part = value[..., self.columns]

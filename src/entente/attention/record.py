@@ -133,8 +133,12 @@ def read_sentence(
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
     """Returns the maps of one sentence pair, one per kind of attention. src ends with EOS; tgt has neither BOS nor EOS."""
     [maps] = record_batch(model, vocabulary, [src], [tgt])
-    causal = is_causal(model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]))
-    return [map._replace(as_decoded=causal or map.kind == ENCODER) for map in maps]
+    half = (len(tgt) + 2) // 2
+    with observing(model) as device:
+        source, read = torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device)
+        full, part = model(source, read)[:, :half], model(source, read[:, :half])
+    is_causal = torch.allclose(full, part, rtol=1e-3, atol=1e-4)  # the decoder's output ignores later target pieces
+    return [map._replace(as_decoded=is_causal or map.kind == ENCODER) for map in maps]
 
 
 def record_batch(
@@ -161,15 +165,6 @@ def record_batch(
             real = (..., slice(len(rows)), slice(len(columns)))
             maps[n].append(AttentionMap(kind, weights[n][real].clone(), rows, columns, allowed=allowed[n][real].clone()))
     return maps
-
-
-def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
-    """Returns whether the decoder's output for the first half of tgt (1, T), given src (1, S), ignores the second half."""
-    half = max(1, tgt.size(1) // 2)
-    with observing(model) as device:
-        src, tgt = src.to(device), tgt.to(device)
-        full, part = model(src, tgt), model(src, tgt[:, :half])
-    return torch.allclose(full[:, :half], part, rtol=1e-3, atol=1e-4)
 
 
 def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
