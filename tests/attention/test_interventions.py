@@ -396,7 +396,6 @@ def test_a_search_refuses_to_see_the_future(src: Tensor) -> None:
         ("transformer", {}, {"weights": "cross", "row": 1}, "^[^=]+: values, or column and value: give one of the two"),
         ("transformer", {}, mute("cross", to="mean"), "to=mean needs sentences"),
         ("transformer", {}, mute_part("state"), "no such readout"),
-        ("transformer", {}, patch("cross", "a", "b"), "needs a vocabulary"),
         ("birnn", {"readout": "residual"}, mute_part("word"), "no such readout"),
         ("birnn", {}, {"mute": "readout"}, "mute=readout and part go together"),
         ("transformer", {}, {"weights": "cross", "row": 1, "values": [1.0], "column": 3}, "give one of the two"),

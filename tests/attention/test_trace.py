@@ -307,7 +307,7 @@ def test_the_model_is_left_unchanged_even_by_an_error(name: str, batch: Batch, m
     ("name", "changes", "choice", "line"),
     [
         ("transformer", {}, {"head": 4}, "head=4: choose from 1 to 3"),
-        ("transformer", {}, {"step": 1}, "step=1: a Transformer computes all target steps at once; leave step null"),
+        ("transformer", {}, {"step": 2}, "step=2: choose from 1 to 1"),
         ("birnn", {}, {"step": T + 1}, f"step={T + 1}: choose from 1 to {T}"),
         ("birnn", {"score": "none"}, {}, "checkpoint: this model has no attention; give another checkpoint"),
     ],

@@ -276,8 +276,7 @@ class Patch(OfHeads):
     of: Literal["output", "weights"] = setting("output", "what to replace")
 
     def apply(self, target: Target) -> Iterator[Undo]:
-        if not target.vocabulary:
-            raise self.refuse("needs a vocabulary")
+        assert target.vocabulary
         src, tgt = read_sentence(target.model, target.vocabulary, self.source, self.target, SearchSettings())
         for place in self.places(target, self.patch):
             heads, weights = self.heads(target, place), target.points[f"{place}.hook_pattern"]

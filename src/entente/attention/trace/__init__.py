@@ -190,8 +190,6 @@ def trace(
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
     if isinstance(model, Transformer):
-        if step is not None:
-            raise InputError(f"step={step}: a Transformer computes all target steps at once; leave step null")
         kind, limits = kind or "cross", (len(model.encoder), model.n_heads, 1)
         kinds = [kind for kind, (side, sublayer) in PLACES.items() if sublayer in getattr(model, side)[0].present]
     else:
