@@ -172,8 +172,9 @@ def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() ->
     assert {head.head for head in alignments.heads()} == {0, 1, None} and len(alignments.heads()) == 6
     rates = [alignments.agreement(Head(0, head, "produced")).aer for head in (0, 1)]
     torch.testing.assert_close(alignments.error_rates(), torch.tensor([rates]))
-    assert Alignments([turned, links]).best() == Head(0, None, "produced")
-    assert Alignments().best() == Head(0, 0, "produced") and Alignments().links(Head(0, 0, "produced")) == []
+    assert Alignments([turned, links], []).best() == Head(0, None, "produced")
+    empty = Alignments([], [])
+    assert empty.best() == Head(0, 0, "produced") and empty.links(Head(0, 0, "produced")) == []
 
 
 def test_the_links_of_a_mean_of_heads_are_those_of_the_mean_weights() -> None:
@@ -183,7 +184,7 @@ def test_the_links_of_a_mean_of_heads_are_those_of_the_mean_weights() -> None:
         AttentionMap(CROSS, heads, [*target.labels, "</s>"], [*source.labels, "</s>"])
         for heads in (weights, weights.mean(1, keepdim=True))
     ]
-    several, single = (Alignments([predicted_links(map, source, target)]) for map in maps)
+    several, single = (Alignments([predicted_links(map, source, target)], []) for map in maps)
     for head in single.heads():
         assert several.links(replace(head, head=None)) == single.links(head)
     assert len({str(several.links(head)) for head in several.heads()}) == 4 * 6  # all heads have different links

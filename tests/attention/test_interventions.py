@@ -85,7 +85,7 @@ def test_an_intervention_changes_the_output_and_leaves_nothing_behind(name: str,
     assert torch.equal(logits(model, src, tgt), expected)
     for module, before in zip(model.modules(), modules, strict=True):
         assert vars(module).keys() == before.keys()
-        assert not module._forward_hooks and not module._forward_pre_hooks
+    assert not has_hooks(model)
 
 
 @pytest.mark.parametrize(("name", "key"), CASES)
@@ -112,8 +112,12 @@ def test_steps_one_at_a_time_equal_all_at_once(name: str, key: str, src: Tensor,
         close(logits_in_chunks(model, src, tgt, [1] * T), logits(model, src, tgt))
 
 
+def has_hooks(model: Seq2Seq) -> bool:
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
 def changed(model: Seq2Seq, change: Any) -> Seq2Seq:
-    assert "encode" not in vars(model), "a copy would have the interventions too"
+    assert not has_hooks(model), "a copy would have the interventions too"
     twin = copy.deepcopy(model)
     with torch.no_grad():
         change(twin)
@@ -244,22 +248,12 @@ def test_weights_change_one_row_of_the_sentences_that_have_its_keys(name: str, s
         close(of_cell_2, scaled if length >= 4 else old)
 
 
-def test_weights_that_no_sentence_can_have_are_reported(src: Tensor, tgt: Tensor, caplog: pytest.LogCaptureFixture) -> None:
+def test_weights_that_no_sentence_can_have_change_nothing(src: Tensor, tgt: Tensor) -> None:
     model = small("transformer", spread=0.3)
+    expected = logits(model, src, tgt)
     for kind, column in (("cross", 11), ("decoder", 2)):  # sources have at most 11 pieces; row 1 sees two target pieces
         with intervene(model, [cell(kind, row=1, column=column, value=1.0)]):
-            logits(model, src, tgt)
-    with intervene(model, [cell("cross", row=1, column=11, value=0.0)]):
-        logits(model, src, tgt)
-    with intervene(model, [unmask("padding")]):
-        logits(model, src[:1], tgt[:1])  # the longest sentence
-    lines = [record.getMessage() for record in caplog.records]
-    assert [line.partition(":")[0] for line in lines] == [
-        "weights cross, row 1, column 11, value 1.0",
-        "weights decoder, row 1, column 2, value 1.0",
-        "weights cross, row 1, column 11, value 0.0",
-        "unmask padding",
-    ]
+            assert torch.equal(logits(model, src, tgt), expected)
 
 
 def test_what_a_key_with_all_the_weight_loses_goes_to_the_others_alike(src: Tensor, tgt: Tensor) -> None:
@@ -347,7 +341,7 @@ def test_a_patch_from_a_source_of_another_length_is_refused(of: str, vocabulary:
         intervene(model, [change, patch("cross", "Il a faim.", "He sleeps.", of=of)], vocabulary),
     ):
         pass
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not has_hooks(model)
 
 
 def test_nested_interventions_end_one_by_one(src: Tensor, tgt: Tensor) -> None:
@@ -400,18 +394,15 @@ def test_a_search_refuses_to_see_the_future(src: Tensor) -> None:
         ("transformer", {}, {"unmask": "future", "layer": 1}, "layer=1: no such setting"),
         ("transformer", {}, {"mute": "cross", "heads": 1}, "heads=1: no such setting; did you mean head"),
         ("transformer", {}, {"weights": "cross", "row": 1}, "^[^=]+: values, or column and value: give one of the two"),
-        ("transformer", {}, mute("cross", to=[1.0, 2.0]), "to: give 7 numbers"),
         ("transformer", {}, mute("cross", to="mean"), "to=mean needs sentences"),
         ("transformer", {}, mute_part("state"), "no such readout"),
-        ("transformer", {}, patch("cross", "a", "b"), "needs a vocabulary"),
         ("birnn", {"readout": "residual"}, mute_part("word"), "no such readout"),
         ("birnn", {}, {"mute": "readout"}, "mute=readout and part go together"),
         ("transformer", {}, {"weights": "cross", "row": 1, "values": [1.0], "column": 3}, "give one of the two"),
-        ("transformer", {}, patch("cross", " ", "b"), "source: the sentence is empty"),
     ],
 )
 def test_what_cannot_have_an_effect_is_refused(name: str, changes: Any, intervention: Any, message: str) -> None:
     model = small(name, **changes)
     with pytest.raises(InputError, match=message), intervene(model, [intervention]):
         pass
-    assert "encode" not in vars(model) and "decode" not in vars(model)
+    assert not has_hooks(model)

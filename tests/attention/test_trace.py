@@ -46,8 +46,9 @@ def batch() -> Batch:
 
 @pytest.fixture(autouse=True)
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes traces print numbers with enough decimals for tests to compare them."""
+    """Makes traces print all columns, and numbers with enough decimals for tests to compare them."""
     monkeypatch.setattr(package, "DECIMALS", 13)
+    monkeypatch.setattr(package, "COLUMNS", 100)
 
 
 class Table(NamedTuple):
@@ -133,10 +134,10 @@ def read(markdown: str) -> list[Trace]:
     return traces
 
 
-def markdown_of(model: Seq2Seq, batch: Batch, kind: str, columns: int | None = None) -> str:
+def markdown_of(model: Seq2Seq, batch: Batch, kind: str) -> str:
     if kind == "alignment":
-        return trace(model, *batch, step=STEP, columns=columns)
-    return trace(model, *batch, kind, LAYER, HEAD, columns=columns)
+        return trace(model, *batch, step=STEP)
+    return trace(model, *batch, kind, LAYER, HEAD)
 
 
 def trace_of(model: Seq2Seq, batch: Batch, kind: str) -> Trace:
@@ -256,7 +257,7 @@ def on_terminal(text: str, width: int) -> str:
 def test_printed_numbers_are_rounded(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(name, spread=0.3)
     exact = trace_of(model, batch, kind)
-    monkeypatch.undo()
+    monkeypatch.setattr(package, "DECIMALS", 3)
     text = markdown_of(model, batch, kind)
     [printed] = read(text)
     masked = {table.title: table.tensor == 0 for table in exact.tables() if table.name == "weights"}
@@ -306,7 +307,7 @@ def test_the_model_is_left_unchanged_even_by_an_error(name: str, batch: Batch, m
     ("name", "changes", "choice", "line"),
     [
         ("transformer", {}, {"head": 4}, "head=4: choose from 1 to 3"),
-        ("transformer", {}, {"step": 1}, "step=1: a Transformer computes all target steps at once; leave step null"),
+        ("transformer", {}, {"step": 2}, "step=2: choose from 1 to 1"),
         ("birnn", {}, {"step": T + 1}, f"step={T + 1}: choose from 1 to {T}"),
         ("birnn", {"score": "none"}, {}, "checkpoint: this model has no attention; give another checkpoint"),
     ],
@@ -422,7 +423,7 @@ def assert_follows_from_matrices(example: Trace) -> None:
     ],
 )
 def test_the_command_prints_and_writes_the_same_trace(arguments: str, first: str, folder: Path) -> None:
-    ended = run(f"trace {arguments} output=trace.md columns=null threads=1", folder)
+    ended = run(f"trace {arguments} output=trace.md threads=1", folder)
     assert (ended.code, ended.err) == (0, "") and ended.out.startswith(first)
     text = (folder / "trace.md").read_text(encoding="utf-8")
     assert text.startswith(f"# {first}") and f"{on_terminal(text, 80)}trace.md\n" == ended.out

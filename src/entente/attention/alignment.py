@@ -103,13 +103,10 @@ class Agreement(NamedTuple):
 
 def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreement:
     """Returns the agreement of links with gold links, counted over all sentences."""
-    made = in_possible = in_sure = sure = 0
-    for links, gold in sentences:
-        distinct = set(links)
-        made += len(distinct)
-        in_possible += len(distinct & gold.possible)
-        in_sure += len(distinct & gold.sure)
-        sure += len(gold.sure)
+    pairs = [(set(links), gold) for links, gold in sentences]
+    made, sure = sum(len(links) for links, _ in pairs), sum(len(gold.sure) for _, gold in pairs)
+    in_possible = sum(len(links & gold.possible) for links, gold in pairs)
+    in_sure = sum(len(links & gold.sure) for links, gold in pairs)
     return Agreement(
         in_possible / made if made else 1.0,
         in_sure / sure if sure else 1.0,
@@ -156,8 +153,8 @@ class Alignments:
     """The links of every head in each sentence, as returned by `predicted_links`, and any gold links. A model without attention
     to the source counts as one head without links."""
 
-    predicted: Sequence[Tensor] = ()
-    gold: Sequence[Gold] = ()
+    predicted: Sequence[Tensor]
+    gold: Sequence[Gold]
 
     def heads(self) -> list[Head]:
         shape = self.predicted[0].shape[1:3] if self.predicted else (1, 1)

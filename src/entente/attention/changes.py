@@ -5,6 +5,7 @@ Shapes: B sentences, H heads, K width of a head, T queries, S keys.
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -14,11 +15,10 @@ from torch import Tensor
 
 from entente.attention.hook_points import OUTPUTS, Point, Target, Undo, by_heads
 from entente.attention.record import observing, read_sentence
-from entente.console import log
-from entente.data.files import clean
 from entente.data.tokenizer import BOS
 from entente.errors import InputError
 from entente.models.seq2seq import Seq2Seq
+from entente.models.transformer import Transformer
 from entente.settings import LISTS, AttentionKind, Count, SearchSettings, Section, Sublayer, setting
 from entente.validation import to_text
 
@@ -27,6 +27,7 @@ Part = Literal["state", "word", "context"]
 Row = Annotated[int, Field(ge=0)]
 Numbers = Annotated[tuple[float, ...], LISTS, Field(min_length=1)]
 Weight = Annotated[float, Field(ge=0, le=1)]
+STEPS = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
 # The kinds of attention, as patterns of their places in the names of `points`
 PLACES = {
     "encoder": r"encoder\.\d+\.attn",
@@ -49,15 +50,6 @@ class Change(Section):
         name = next(name for name in CLASSES if name in values)
         first = f"{name} {values.pop(name)} {values.pop('sublayer', '')}".strip()
         return ", ".join([first, *(f"{key} {to_text(value)}" for key, value in values.items())])
-
-    def note(self, target: Target) -> str:
-        """Returns what `effect` leaves open, because it depends on the model."""
-        return ""
-
-    def report(self, changed: Sequence[bool], reason: str) -> None:
-        """Warns if the model was called, and none of the calls changed anything."""
-        if changed and not any(changed):
-            log.warning("%s: had no effect: %s", self.effect(), reason)
 
     def refuse(self, problem: str) -> InputError:
         return InputError(f"{self.effect()}: {problem}")
@@ -123,30 +115,25 @@ class Mute(OfHeads):
         for place in self.places(target, self.mute):
             heads = self.heads(target, place)
             if self.to == "uniform":
-                yield target.pattern(place, partial(_spread, heads))
-                continue
-            z = self.outputs(target, place)
-            linear: Any = z.module
-            width = linear.in_features // z.n_heads
-            value = torch.zeros(width) if self.to == "zero" else torch.tensor(self.to, dtype=torch.float64)
-            if len(value) != width:
-                raise self.refuse(f"to: give {width} numbers, or zero or uniform")
-            yield z.on(partial(_put_output, heads, value))
+                yield target.pattern(place, _spread, heads)
+            else:
+                value = torch.tensor(0.0 if self.to == "zero" else self.to, dtype=torch.float64)
+                yield self.outputs(target, place).on(_put_output, heads, value)
 
-    def each(self, target: Target) -> Iterator[tuple[str, int, int]]:
-        """Yields the place, the layer and the number of every head that is muted."""
+    def each(self, target: Target) -> Iterator[tuple[str, int, Sequence[int]]]:
+        """Yields the place, the layer and the numbers of the heads that are muted, for each layer."""
         for i, place in enumerate(self.places(target, self.mute), start=1):
-            heads = range(1, self.outputs(target, place).n_heads + 1)[self.heads(target, place)]
-            yield from ((place, self.layer or i, head) for head in heads)
+            numbers = range(1, self.outputs(target, place).n_heads + 1)
+            yield place, self.layer or i, numbers[self.heads(target, place)]
 
 
-def _spread(heads: slice, values: Tensor, reachable: Tensor) -> Tensor:
+def _spread(values: Tensor, reachable: Tensor, heads: slice) -> Tensor:
     uniform = reachable.to(values.dtype) / reachable.sum(-1, keepdim=True).clamp(min=1)
     values[:, heads] = uniform[:, heads]
     return values
 
 
-def _put_output(heads: slice, value: Tensor, z: Tensor) -> Tensor:
+def _put_output(z: Tensor, heads: slice, value: Tensor) -> Tensor:
     z = z.clone()  # (B, T, H, K)
     z[:, :, heads] = value.to(z)
     return z
@@ -169,12 +156,12 @@ class OfSublayers(OfLayers):
 
     def sublayers(self, target: Target, sides: Sequence[str]) -> list[Point]:
         """Returns the points between the sublayers and their residual connections."""
-        points: list[Point] = []
-        for side in sides:
-            layers = sorted({int(name.split(".")[1]) for name in target.points if re.match(rf"{side}\.\d", name)})
-            outputs = [out for name, out in OUTPUTS.items() if self.sublayer in (None, name)]
-            names = [f"{side}.{i}.hook_{out}" for i in (self.among(layers) if layers else ()) for out in outputs]
-            points += [target.points[name] for name in names if name in target.points]
+        outputs = [OUTPUTS[self.sublayer]] if self.sublayer else OUTPUTS.values()
+        names: list[str] = []
+        for side in sides if isinstance(target.model, Transformer) else ():
+            layers = self.among([*range(len(getattr(target.model, side)))])
+            names += [f"{side}.{i}.hook_{output}" for i in layers for output in outputs]
+        points = [target.points[name] for name in names if name in target.points]
         if not points:
             raise self.refuse("this model has no such sublayer")
         return points
@@ -204,10 +191,6 @@ class Skip(OfSublayers):
         for point in self.sublayers(target, (self.skip,)):
             yield point.on(torch.zeros_like)
 
-    def note(self, target: Target) -> str:
-        passes = [bool(point.module.keep) for point in self.sublayers(target, (self.skip,))]
-        return " (its input passes)" if all(passes) else " (nothing passes: it has no residual connection)"
-
 
 class Weights(OfHeads):
     """Sets all weights of one query, or a single one, in which case the others are rescaled so that the row sums to 1. A
@@ -226,35 +209,38 @@ class Weights(OfHeads):
             yield f"the sum of values is {sum(self.values):.9g}; give weights whose sum is 1"
 
     def apply(self, target: Target) -> Iterator[Undo]:
-        reached: list[bool] = []  # for each call of the attention, whether a sentence changed
         for place in self.places(target, self.weights):
-            yield target.pattern(place, partial(self._put, target, self.heads(target, place), reached))
-        yield partial(self.report, reached, "no sentence had such a row and keys")
+            yield target.pattern(place, self._put, target, self.heads(target, place))
 
-    def _put(self, target: Target, heads: slice, reached: list[bool], pattern: Tensor, reachable: Tensor) -> Tensor:
+    def _put(self, pattern: Tensor, reachable: Tensor, target: Target, heads: slice) -> Tensor:
         queries = target.positions(self.weights, pattern.size(2)) == self.row
         rows, allowed = pattern[:, heads, queries], reachable[:, heads, queries]  # (B, heads, rows, S)
-        rows, n_keys = rows.to(torch.promote_types(rows.dtype, torch.float32)), rows.size(-1)
-        new_row = torch.zeros(max(n_keys, len(self.values or ()), 1 + (self.column or 0))).to(rows)
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         if self.values is not None:
-            new_row[: len(self.values)] = rows.new_tensor(self.values)
-        elif self.column is not None:
-            new_row[self.column] = self.value or 0.0
-        if new_row[n_keys:].any() or (self.column or 0) >= n_keys:
-            reached.append(False)
-            return pattern
-        new = new_row[:n_keys].expand_as(rows)
-        possible = (allowed | (new == 0)).all(-1, keepdim=True)
-        if self.column is not None:
-            other_keys = allowed & (torch.arange(n_keys, device=rows.device) != self.column)
-            rest = rows.masked_fill(~other_keys, 0)
-            has_weight = rest.sum(-1, keepdim=True) > 1e-12  # else this key had all of it, and the others get equal weights
-            rest = torch.where(has_weight, rest, other_keys.to(rows))
-            new = new + rest * ((1 - new_row.sum()) / rest.sum(-1, keepdim=True).clamp(min=1e-12))
-            possible = allowed[..., self.column, None] & (other_keys.any(-1, keepdim=True) | (new_row.sum() == 1))
-        reached.append(bool(possible.any()))
+            new, possible = _whole_rows(rows, allowed, self.values)
+        else:
+            new, possible = _one_cell(rows, allowed, self.column or 0, self.value or 0.0)
         pattern[:, heads, queries] = torch.where(possible, new, rows).to(pattern)
         return pattern
+
+
+def _whole_rows(rows: Tensor, allowed: Tensor, values: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Returns rows (B, heads, rows, S) with all weights set, those beyond `values` to 0, and which rows can see these keys."""
+    n_keys = rows.size(-1)
+    new = torch.cat([rows.new_tensor(values), rows.new_zeros(n_keys)])
+    possible = (allowed | (new[:n_keys] == 0)).all(-1, keepdim=True) & ~new[n_keys:].any()
+    return new[:n_keys].expand_as(rows), possible
+
+
+def _one_cell(rows: Tensor, allowed: Tensor, column: int, value: float) -> tuple[Tensor, Tensor]:
+    """Returns rows (B, heads, rows, S) with one weight set and the others scaled to the rest, or equal if they had none, and
+    which rows can see this key."""
+    is_column = torch.arange(rows.size(-1), device=rows.device) == column
+    others, sees = allowed & ~is_column, (allowed & is_column).any(-1, keepdim=True)
+    rest = rows.where(others, 0)
+    rest = rest.where(rest.sum(-1, keepdim=True) > 1e-12, others.to(rows))
+    new = rest * ((1 - value) / rest.sum(-1, keepdim=True).clamp(min=1e-12))
+    return new.masked_fill(is_column, value), sees & (others.any(-1, keepdim=True) | (value == 1))
 
 
 class Unmask(Change):
@@ -270,71 +256,67 @@ class Unmask(Change):
         model: Any = target.model
         if not points or not (getattr(model, "mask_future", True) if self.unmask == "future" else model.mask_padding):
             raise self.refuse("this model has no such mask")
-        hides_keys: list[bool] = []  # for each call of an attention, whether its mask hid a key
-
-        def lift(_: Any, inputs: Any) -> Any:
-            hides_keys.append(inputs[1] is not None and not bool(inputs[1].all()))
-            return inputs[0], None
-
         for point in points:
-            yield point.module.register_forward_pre_hook(lift).remove
-        yield partial(self.report, hides_keys, "no key was masked")
-        if self.unmask == "future":
-            yield partial(setattr, target, "needs_future", target.needs_future)
-            target.needs_future = True
+            yield point.module.register_forward_pre_hook(self._lift).remove
+
+    def _lift(self, _: object, inputs: Any) -> Any:
+        if self.unmask == "future" and inputs[0].size(-2) == 1 < inputs[0].size(-1):
+            raise InputError(STEPS)
+        return inputs[0], None
 
 
 class Patch(OfHeads):
-    """Replaces a head's weights or output with those from another sentence pair whose source has the same number of pieces, at
-    the positions that both pairs have. The other pair is read with the interventions that come before this one."""
+    """Replaces a head's weights or output with those from another sentence pair, at the positions that both pairs have. Unless
+    the attention is the decoder's to itself, both sources have the same number of pieces. The other pair is read with the
+    interventions that come before this one."""
 
     patch: AttentionKind = setting(..., "kind of attention")
     source: str = setting(..., "the other pair's source")
     target: str = setting(..., "the other pair's target")
     of: Literal["output", "weights"] = setting("output", "what to replace")
 
-    def conflicts(self) -> Iterator[str]:
-        if not clean(self.source):
-            yield "source: the sentence is empty"
-
     def apply(self, target: Target) -> Iterator[Undo]:
-        if not target.vocabulary:
-            raise self.refuse("needs a vocabulary")
+        assert target.vocabulary
         src, tgt = read_sentence(target.model, target.vocabulary, self.source, self.target, SearchSettings())
         for place in self.places(target, self.patch):
-            heads = self.heads(target, place)
-            point = self.outputs(target, place) if self.of == "output" else target.points[f"{place}.hook_pattern"]
-            other = self._read(target.model, point, src, tgt)
+            heads, weights = self.heads(target, place), target.points[f"{place}.hook_pattern"]
             if self.of == "output":
-                yield point.on(partial(self._put_outputs, target, heads, other[0]))
-            else:
-                yield target.pattern(place, partial(self._put_weights, target, heads, by_heads(other)[0]))
-        yield partial(setattr, target, "n_source", target.n_source)
-        target.n_source = len(src)
+                z = self.outputs(target, place)
+                yield z.on(self._put, target, heads, self._read(target.model, z, src, tgt)[0][0])
+            else:  # a BiRNN computes each row in a call of its own
+                calls = self._read(target.model, weights, src, tgt)
+                other = by_heads(torch.cat(calls, dim=-2))[0].transpose(0, 1)
+                yield target.pattern(place, self._put_weights, target, heads, other)
+            if self.patch != "decoder":
+                yield weights.module.register_forward_pre_hook(partial(self._compare, len(src))).remove
 
-    def _read(self, model: Seq2Seq, point: Point, src: list[int], tgt: list[int]) -> Tensor:
+    def _read(self, model: Seq2Seq, point: Point, src: list[int], tgt: list[int]) -> list[Tensor]:
         values: list[Tensor] = []
-        stop = point.on(values.append)
-        try:
-            with observing(model) as device:
-                model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
-        finally:
-            stop()
-        return torch.cat(values, dim=-2) if self.of == "weights" else values[0]  # a BiRNN's weights come one by one
+        with ExitStack() as stack:
+            stack.callback(point.on(values.append))
+            device = stack.enter_context(observing(model))
+            model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
+        return values
 
-    def _put_outputs(self, target: Target, heads: slice, other: Tensor, z: Tensor) -> Tensor:
-        position = target.positions(self.patch, z.size(1))  # z (B, T, H, K), other (T', H, K)
-        shared, z = position < len(other), z.clone()
-        z[:, shared, heads] = other[position[shared]][:, heads].to(z)
-        return z
+    def _compare(self, n: int, _: object, inputs: Any) -> None:
+        scores, mask = inputs
+        lengths = torch.tensor([scores.size(-1)]) if mask is None else mask.sum(-1)
+        if (lengths != n).any():
+            problem = f"the sources have {int(lengths[lengths != n][0])} and {n} pieces"
+            raise InputError(f"patch: {problem}; give a pair whose source has as many")
 
-    def _put_weights(self, target: Target, heads: slice, other: Tensor, pattern: Tensor, _: Tensor) -> Tensor:
-        position = target.positions(self.patch, pattern.size(2))  # pattern (B, H, T, S), other (H, T', S')
-        shared, n_keys = position < other.size(1), min(pattern.size(-1), other.size(-1))
-        new = torch.zeros_like(pattern[:, heads, shared])
-        new[..., :n_keys] = other[heads][:, position[shared], :n_keys].to(pattern)
-        pattern[:, heads, shared] = new
-        return pattern
+    def _put(self, values: Tensor, target: Target, heads: slice, other: Tensor) -> Tensor:
+        """Puts outputs or weights (T', H, K or S') of another pair in place of `values` (B, T, H, K or S)."""
+        position = target.positions(self.patch, values.size(1))
+        shared, width = position < len(other), min(values.size(-1), other.size(-1))
+        new = torch.zeros_like(values[:, shared, heads])
+        new[..., :width] = other[position[shared]][:, heads, :width].to(new)
+        values = values.clone()
+        values[:, shared, heads] = new
+        return values
+
+    def _put_weights(self, pattern: Tensor, _: Tensor, *arguments: Any) -> Tensor:
+        return self._put(pattern.transpose(1, 2), *arguments).transpose(1, 2)
 
 
 CLASSES: dict[str, type[Change]] = {

@@ -44,7 +44,7 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
     attention module has two: `attention_entropy`, of a row of weights divided by its maximum (1 if uniform), and
     `score_variance`, of a row of scores over the keys that the row may attend to. `source_effect` is how much the predictions
     change, as the total variation distance, from 0 to 1, if each source is replaced by that of the next sentence."""
-    calls = capture(model, src, tgt, lambda path, module: isinstance(module, Residual | AttentionWeights))
+    calls = capture(model, src, tgt, Residual | AttentionWeights)
     real = {True: padding_mask(src, model.pad_id), False: padding_mask(tgt, model.pad_id)}
     values: dict[str, float] = {}
     for path, calls_of_module in calls.items():

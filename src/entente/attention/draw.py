@@ -4,7 +4,6 @@ Each figure has one Axes, whose data coordinates are inches from the top left co
 Axes per head would take 4 times as long. Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H heads.
 """
 
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import chain, product
@@ -167,7 +166,7 @@ def find_fonts(text: str) -> None:
     """Finds an installed family for each character that FONT lacks. The first time that there is none, logs a hint."""
     missing = {c for c in text if c.isprintable() and ord(c) not in GLYPHS} - FALLBACKS.keys()
     for entry in fontManager.ttflist if missing else ():
-        if "LastResort" not in entry.fname and os.path.exists(entry.fname):  # Last Resort draws boxes that name the script
+        if "LastResort" not in entry.fname:  # Last Resort draws boxes that name the script
             font = get_font(entry.fname)
             covered = {c for c in missing if font.get_char_index(ord(c))}
             FALLBACKS.update(dict.fromkeys(covered, entry.name))

@@ -19,7 +19,6 @@ import fnmatch
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -29,14 +28,12 @@ from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention, NoAttention
 from entente.models.birnn import BiRNN
-from entente.models.seq2seq import Seq2Seq, padding_mask
+from entente.models.seq2seq import Seq2Seq
 from entente.models.transformer import Block, Transformer
 
-Change = Callable[[Tensor], Tensor | None]  # returns what replaces an activation, or None to keep it
 Undo = Callable[[], object]
 OUTPUT = -1
 OUTPUTS = {"self": "attn_out", "cross": "cross_attn_out", "ff": "mlp_out"}  # of the sublayers
-STEPS = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
 SUMS = {"self": "resid_mid", "cross": "resid_mid_cross"}  # after their residual connections; that of the last is resid_post
 
 
@@ -50,16 +47,20 @@ class Point(NamedTuple):
     n_heads: int = 0
     columns: slice = slice(None)
 
-    def on(self, change: Change) -> Undo:
-        """Calls `change` at this point from now on, and returns a function that ends this."""
+    def on(self, change: Callable[..., Tensor | None], *arguments: object) -> Undo:
+        """Calls change(tensor, *arguments) at this point from now on, and returns a function that ends this. What `change`
+        returns replaces the tensor; None keeps it. Raises InputError if it returns another shape."""
 
         def replaced(value: Tensor) -> Tensor:
             part = value[..., self.columns]
-            new = change(part.unflatten(-1, (self.n_heads, -1)) if self.n_heads else part)
+            part = part.unflatten(-1, (self.n_heads, -1)) if self.n_heads else part
+            new = change(part, *arguments)
             if new is None:
                 return value
+            if new.shape != part.shape:
+                raise InputError(f"the function returned {tuple(new.shape)}; return {tuple(part.shape)}")
             value = value.clone()
-            value[..., self.columns] = new.reshape(part.shape)
+            value[..., self.columns] = new.flatten(-2) if self.n_heads else new
             return value
 
         def before(_: nn.Module, inputs: Any) -> Any:
@@ -86,16 +87,9 @@ def hooked(model: Seq2Seq, functions: Iterable[tuple[str, Callable[[Tensor, Hook
             matches = fnmatch.filter(names, pattern)
             if not matches:
                 raise InputError(f"{pattern}: no activation has such a name; hook_names() lists them")
-            for name in matches:
-                stack.callback(names[name].on(partial(_call, function, Hook(name))))
+            for hook in map(Hook, matches):
+                stack.callback(names[hook.name].on(function, hook))
         yield
-
-
-def _call(function: Callable[[Tensor, Hook], Tensor | None], hook: Hook, value: Tensor) -> Tensor | None:
-    new = function(value, hook)
-    if new is not None and new.shape != value.shape:
-        raise InputError(f"{hook.name}: the function returned {tuple(new.shape)}; return {tuple(value.shape)}")
-    return new
 
 
 def points(model: Seq2Seq) -> dict[str, Point]:
@@ -152,68 +146,46 @@ def _of_birnn(model: BiRNN) -> Iterator[tuple[str, Point]]:
 
 
 class Target:
-    """A model with interventions. It knows the target positions of the queries that an attention layer receives, in the thread
-    that calls it. A Transformer's state holds the keys of all earlier pieces. A BiRNN's state does not count them, so we do: a
-    state from `encode` has read nothing, and any other is taken to be the result of the last `decode`."""
+    """A model with interventions, and the target positions of the queries that an attention layer receives, in the thread that
+    calls it. In a Transformer, they follow from the shape of the first self-attention's scores; in a BiRNN, which computes its
+    alignment for each position in turn, from the number of its calls since `encode`."""
 
     def __init__(self, model: Seq2Seq, vocabulary: Vocabulary | None) -> None:
         self.model, self.vocabulary, self.points = model, vocabulary, points(model)
-        self.needs_future = False  # whether an intervention exists only where all target pieces are read at once
-        self.n_source: int | None = None  # the number of pieces that every source must have
         self._reading = threading.local()
 
-    def __enter__(self) -> "Target":
-        self._replaced = {name: vars(self.model).get(name) for name in ("encode", "decode")}
-        encode, decode, reading = self.model.encode, self.model.decode, self._reading
+    def follow(self) -> Iterator[Undo]:
+        """Follows the positions from now on, and yields functions that end this."""
+        if isinstance(self.model, Transformer):
+            yield self.points["decoder.0.attn.hook_attn_scores"].on(self._read)
+        elif "alignment.hook_scores" in self.points:
+            yield self.points["encoder.hook_state"].on(self._begin)
+            yield self.points["alignment.hook_scores"].on(self._step)
 
-        def count(*_: object) -> None:
-            reading.calls += 1
+    def _read(self, scores: Tensor) -> None:
+        self._reading.length = scores.size(-2)
+        self._reading.start = scores.size(-1) - scores.size(-2)
 
-        def begin(src: Tensor) -> Any:
-            lengths = padding_mask(src, self.model.pad_id).sum(1)
-            if self.n_source and (lengths != self.n_source).any():
-                problem = f"the sources have {int(lengths.max())} and {self.n_source} pieces"
-                raise InputError(f"patch: {problem}; give a pair whose source has as many")
-            state = encode(src)
-            reading.first = state.written[0]
-            return state
+    def _begin(self, _: Tensor) -> None:
+        self._reading.start, self._reading.length = -1, 1
 
-        def continued(tgt: Tensor, state: Any) -> Any:
-            if isinstance(self.model, Transformer):
-                reading.start = state.written[0].key.size(-2)
-            else:
-                reading.start = 0 if state.written[0] is reading.first else reading.start + reading.length
-            if self.needs_future and reading.start and tgt.size(1) == 1:
-                raise InputError(STEPS)
-            reading.length, reading.calls = tgt.size(1), 0
-            return decode(tgt, state)
-
-        self.model.encode, self.model.decode = begin, continued  # type: ignore[method-assign]
-        point = self.points.get("alignment.hook_pattern")
-        self._stop = point.module.register_forward_pre_hook(count).remove if point else lambda: None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-        for name, method in self._replaced.items():
-            delattr(self.model, name) if method is None else setattr(self.model, name, method)
+    def _step(self, _: Tensor) -> None:
+        self._reading.start += 1
 
     def positions(self, kind: str, rows: int) -> Tensor:
         """Returns the position of each query (rows,) of the attention that is being computed. The queries of a sentence's beams
-        follow each other; a BiRNN computes its attention for each position in turn."""
+        follow each other."""
         if kind == "encoder":
             return torch.arange(rows)
-        if kind == "alignment":
-            return torch.full((rows,), self._reading.start + self._reading.calls - 1)
         return self._reading.start + torch.arange(rows) % self._reading.length
 
-    def pattern(self, place: str, change: Callable[[Tensor, Tensor], Tensor]) -> Undo:
-        """Replaces weights (B, H, T, S) with what `change` returns for them and for a mask, of the same shape, of the keys that
-        each query can reach. H is 1 in a BiRNN."""
+    def pattern(self, place: str, change: Callable[..., Tensor], *arguments: object) -> Undo:
+        """Replaces weights (B, H, T, S) with change(weights, reachable, *arguments). reachable: a mask of the same shape, True
+        at the keys that each query can reach. H is 1 in a BiRNN."""
 
         def changed(module: Any, inputs: Any, output: Tensor) -> Tensor:
             values, reachable = (by_heads(x) for x in (output, module.reachable(*inputs)))
-            return change(values.clone(), reachable.expand_as(values)).view_as(output)
+            return change(values.clone(), reachable.expand_as(values), *arguments).reshape(output.shape)
 
         return self.points[f"{place}.hook_pattern"].module.register_forward_hook(changed).remove
 

@@ -10,16 +10,15 @@ meant; rows and columns are counted from 0. A target row is the step that produc
 Shapes: B sentences, H heads, K width of a head, S source length, T target length.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from itertools import chain
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from entente.attention.changes import CLASSES, Change, Mute, Target
-from entente.attention.hook_points import points
 from entente.attention.record import observing
 from entente.data.batches import Batch
 from entente.data.tokenizer import Vocabulary
@@ -82,15 +81,15 @@ def _plain(**values: Any) -> Intervention:
 
 
 @contextmanager
-def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary: Vocabulary | None = None) -> Iterator[Target]:
+def intervene(model: Seq2Seq, interventions: Sequence[Intervention], vocabulary: Vocabulary | None = None) -> Iterator[None]:
     """Applies interventions, in this order, inside the context. vocabulary: only needed by `patch`. Raises InputError for an
     intervention that this model cannot have, so that a mistyped layer does not look like one without effect."""
+    target = Target(model, vocabulary)
+    changes = [parse(intervention) for intervention in interventions]
     with ExitStack() as stack:
-        target = stack.enter_context(Target(model, vocabulary))
-        for intervention in interventions:
-            for undo in parse(intervention).apply(target):
-                stack.callback(undo)
-        yield target
+        for undo in chain(target.follow(), *(change.apply(target) for change in changes)):
+            stack.callback(undo)
+        yield
 
 
 def parse(intervention: Intervention) -> Change:
@@ -101,12 +100,6 @@ def parse(intervention: Intervention) -> Change:
     return validate(CLASSES[name], intervention, where=f"{to_text(intervention)}: ")
 
 
-def describe(model: Seq2Seq, intervention: Intervention) -> str:
-    """Says in a line what an intervention does to a model."""
-    change = parse(intervention)
-    return change.effect() + change.note(Target(model, None))
-
-
 def with_means(
     model: Seq2Seq, interventions: Sequence[Intervention], batches: Callable[[], Iterable[Batch]]
 ) -> list[Intervention]:
@@ -115,32 +108,24 @@ def with_means(
     target, resolved = Target(model, None), list[Intervention]()
     for intervention in interventions:
         change = parse(intervention)
-        if isinstance(change, Mute) and change.to == "mean":
-            heads = [*change.each(target)]
-            means = mean_outputs(model, {place for place, _, _ in heads}, batches())
-            resolved += [mute(change.mute, layer, head, to=means[place][head - 1].tolist()) for place, layer, head in heads]
-        else:
+        if not isinstance(change, Mute) or change.to != "mean":
             resolved.append(intervention)
+            continue
+        for place, layer, heads in change.each(target):
+            means = mean_output(target, place, batches())
+            resolved += [mute(change.mute, layer, head, to=means[head - 1].tolist()) for head in heads]
     return resolved
 
 
-def mean_outputs(model: Seq2Seq, places: Iterable[str], batches: Iterable[Batch]) -> dict[str, Tensor]:
-    """Returns the mean outputs (H, K) of the heads of attention layers, such as decoder.0.cross_attn, over all pieces of the
-    batches under teacher forcing."""
-    names, sums = points(model), dict[str, Tensor]()
-    masks: tuple[Tensor, ...] = ()  # of the real pieces of the source (B, S) and of the target (B, T)
-    counts: Counter[str] = Counter()
-
-    def add(place: str, z: Tensor) -> None:  # z (B, T, H, K)
-        of_place = z[masks[place.startswith("decoder")]]  # (pieces, H, K)
-        sums[place] = sums.get(place, 0) + of_place.cpu().double().sum(0)
-        counts[place] += len(of_place)
-
+def mean_output(target: Target, place: str, batches: Iterable[Batch]) -> Tensor:
+    """Returns the mean output (H, K) of the heads of an attention layer, such as decoder.0.cross_attn."""
+    model, outputs, total, n = target.model, list[Tensor](), torch.zeros((), dtype=torch.float64), 0
     with ExitStack() as stack, observing(model) as device:
-        for place in places:
-            stack.callback(names[f"{place}.hook_z"].on(partial(add, place)))
+        stack.callback(target.points[f"{place}.hook_z"].on(outputs.append))
         for batch in batches:
-            src, tgt = batch.src.to(device), batch.tgt[:, :-1].to(device)
-            masks = padding_mask(src, model.pad_id), padding_mask(batch.tgt[:, 1:].to(device), model.pad_id)
-            model(src, tgt)
-    return {place: sums[place] / counts[place] for place in sums}
+            src, tgt = batch.src.to(device), batch.tgt.to(device)
+            model(src, tgt[:, :-1])
+            pieces = tgt[:, 1:] if place.startswith("decoder") else src
+            z = outputs.pop()[padding_mask(pieces, model.pad_id)].cpu().double()  # (pieces, H, K)
+            total, n = total + z.sum(0), n + len(z)
+    return total / n

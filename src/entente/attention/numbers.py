@@ -3,7 +3,7 @@
 Shapes: L layers, H heads, G heads plus their mean, W source words, E target words, T target pieces, N sources, V vocabulary.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,8 +57,7 @@ def numbers_of(map: record.AttentionMap) -> Tensor:
 
 def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
     """Returns statistics of each kind of attention under teacher forcing, and the links implied by attention to the source."""
-    sums: dict[str, Tensor] = {}
-    rows: Counter[str] = Counter()
+    values: defaultdict[str, list[Tensor]] = defaultdict(list)
     links: dict[int, Tensor] = {}
     order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, to reduce padding
     for start in range(0, len(order), BATCH):
@@ -67,12 +66,10 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
         batch = record.record_batch(model, vocabulary, [pairs[i].src for i in block], [pairs[i].tgt for i in block])
         for i, maps in zip(block, batch, strict=True):
             for map in maps:
-                values = numbers_of(map)
-                sums[map.kind] = sums.get(map.kind, 0.0) + values.sum(-1)
-                rows[map.kind] += values.size(-1)
+                values[map.kind].append(numbers_of(map))
                 if map.kind in record.TO_SOURCE:
                     links[i] = predicted_links(map, *pairs[i].words(vocabulary))
-    numbers = {kind: Numbers(*(total / max(rows[kind], 1))) for kind, total in sums.items()}
+    numbers = {kind: Numbers(*torch.cat(of_kind, dim=-1).mean(-1)) for kind, of_kind in values.items()}
     golds = [gold for i in sorted(links) if (gold := pairs[i].gold)]
     return numbers, Alignments([links[i] for i in sorted(links)], golds)
 
@@ -146,7 +143,7 @@ def measure_split(
 ) -> Measured:
     """Measures a split, with occlusion on its first `occluded` pairs. valid: measurements whose best heads are used, not this
     split's."""
-    numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
+    numbers, alignments = measure(model, vocabulary, pairs)
     best, best_head = (valid.best, valid.best_head) if valid else (alignments.best(), alignments.best(means=False))
     report: dict[str, Any] = {}
     for kind, of_kind in numbers.items():

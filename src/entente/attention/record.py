@@ -8,7 +8,7 @@ Shapes: B or N sentences, S source length, T target length (both include the end
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -74,29 +74,24 @@ def observing(model: Seq2Seq) -> Iterator[torch.device]:
         yield device
 
 
-def capture(
-    model: Seq2Seq, src: Tensor, tgt: Tensor, is_wanted: Callable[[str, nn.Module], bool], operations: bool = False
-) -> dict[str, list[Call]]:
-    """Runs the model on src (B, S) and the decoder input tgt (B, T). Returns the calls of each module for which
-    `is_wanted(path, module)` is true, by path. operations: whether to record the torch functions that the modules call. Raises
-    RuntimeError if such a module was not called."""
-    calls: dict[str, list[Call]] = {path: [] for path, module in model.named_modules() if is_wanted(path, module)}
+def capture(model: Seq2Seq, src: Tensor, tgt: Tensor, kind: Any = nn.Module, operations: bool = False) -> dict[str, list[Call]]:
+    """Runs the model on src (B, S) and the decoder input tgt (B, T). Returns the calls of each module of a class, or of a union
+    of classes, by path. operations: whether to record the torch functions that the modules call."""
+    paths = {module: path for path, module in model.named_modules() if isinstance(module, kind)}
+    calls: dict[str, list[Call]] = {path: [] for path in paths.values()}
     running: list[list[Operation]] = []  # one list per captured module being called, innermost last
+
+    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+        calls[paths[module]].append(Call(module, inputs, output, running.pop()))
+
     with ExitStack() as stack:
         device = stack.enter_context(observing(model))
-        for path in calls:
-
-            def leave(module: nn.Module, inputs: Any, output: Any, path: str = path) -> None:
-                calls[path].append(Call(module, inputs, output, running.pop()))
-
-            module = model.get_submodule(path)
+        for module in paths:
             stack.enter_context(module.register_forward_pre_hook(lambda module, inputs: running.append([])))
             stack.enter_context(module.register_forward_hook(leave))
         if operations:
             stack.enter_context(_Operations(running))
         model.decode(tgt.to(device), model.encode(src.to(device)))
-    if silent := ", ".join(path for path in calls if not calls[path]):
-        raise RuntimeError(f"these modules were not called: {silent}")
     return calls
 
 
@@ -137,22 +132,22 @@ def read_sentence(
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
     """Returns the maps of one sentence pair, one per kind of attention. src ends with EOS; tgt has neither BOS nor EOS."""
-    [maps], causal = (
-        record_batch(model, vocabulary, [src], [tgt]),
-        is_causal(model, torch.tensor([src]), torch.tensor([[BOS, *tgt]])),
-    )
-    return [map._replace(as_decoded=causal or map.kind == ENCODER) for map in maps]
+    [maps] = record_batch(model, vocabulary, [src], [tgt])
+    half = (len(tgt) + 2) // 2
+    with observing(model) as device:
+        source, read = torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device)
+        full, part = model(source, read)[:, :half], model(source, read[:, :half])
+    is_causal = torch.allclose(full, part, rtol=1e-3, atol=1e-4)  # the decoder's output ignores later target pieces
+    return [map._replace(as_decoded=is_causal or map.kind == ENCODER) for map in maps]
 
 
 def record_batch(
     model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
 ) -> list[list[AttentionMap]]:
     """Returns the maps of each sentence pair, recorded in one pass. Training modes, gradients and the random state do not
-    change. Raises RuntimeError if the model has no attention or did not call all of it."""
+    change."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
-    calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
-    if not calls:
-        raise RuntimeError("no attention was recorded: the model has no AttentionWeights")
+    calls = capture(model, sources, targets, AttentionWeights)
     labels: dict[Side, list[list[str]]] = {
         "source": [vocabulary.src.pieces(ids) for ids in src],
         "produced": [vocabulary.tgt.pieces([*ids, EOS]) for ids in tgt],
@@ -172,15 +167,6 @@ def record_batch(
     return maps
 
 
-def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
-    """Returns whether the decoder's output for the first half of tgt (1, T), given src (1, S), ignores the second half."""
-    half = max(1, tgt.size(1) // 2)
-    with observing(model) as device:
-        state, tgt = model.encode(src.to(device)), tgt.to(device)
-        full, part = model.decode(tgt, state)[0][:, :half], model.decode(tgt[:, :half], state)[0]
-    return torch.allclose(full, part, rtol=1e-3, atol=1e-4)
-
-
 def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
     """Returns the entropy of each row (..., S), divided by that of a uniform row over its allowed keys; 0 for a row with fewer
     than two. Rows are normalised first, since in some ablations they do not sum to 1."""
@@ -198,9 +184,8 @@ def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
 
 
 def kind_of(path: str) -> str:
-    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights": for an unknown path, its words."""
-    place = re.sub(r"\.\d+|_?attention\.weights$", "", path)
-    return KINDS.get(place, re.sub(r"[._\d]+", " ", path.removesuffix(".weights")))
+    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights"."""
+    return KINDS[re.sub(r"\.\d+|_?attention\.weights$", "", path)]
 
 
 def sides_of(kind: str) -> tuple[Side, Side]:

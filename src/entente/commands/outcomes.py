@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.table import Column, Table
 
 from entente import checkpoint
-from entente.attention.hook_points import STEPS
+from entente.attention.changes import STEPS
 from entente.attention.interventions import Intervention, intervene, parse, with_means
 from entente.console import Task, clock
 from entente.data.batches import Batch
@@ -43,8 +43,8 @@ def outcomes_of(
     evaluation_split = data.evaluation(split)
     resolved = [with_means(run.model, interventions, partial(valid_batches, data)) for interventions in ([], *lists)]
     for interventions in resolved:  # a mistake is found before anything is evaluated
-        with intervene(run.model, interventions, run.vocabulary) as target:
-            if target.needs_future:
+        with intervene(run.model, interventions, run.vocabulary):
+            if {"unmask": "future"} in interventions:
                 raise InputError(STEPS)
     if output:
         require_writable(output)

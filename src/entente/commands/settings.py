@@ -148,7 +148,6 @@ class TraceSettings(Section):
         False, "trace a tiny model of width 4 on two short sentences instead of a checkpoint; true: transformer"
     )
     output: File | None = setting(None, "Markdown file, NAME.md, for a copy of the trace")
-    columns: Count | None = setting(8, "maximum number of columns shown for a wide tensor; null: all")
     threads: Threads = None
 
     def conflicts(self) -> Iterator[str]:

@@ -26,7 +26,7 @@ from entente.settings import SearchSettings
 def main(settings: TraceSettings) -> None:
     """Prints a trace of one attention layer of a trained model or of an example model, and writes it to `output`, if given."""
     prepare_process(settings.threads)
-    numbers = settings.layer, settings.head, settings.step, settings.columns
+    numbers = settings.layer, settings.head, settings.step
     if settings.example:
         text = examples("transformer" if settings.example is True else settings.example, settings.kind, *numbers)
     else:

@@ -27,9 +27,7 @@ LEVELS = 2**16  # the number of values that 16 bits can represent
 UNFUSED_DEVICES = {"cpu"}  # device types on which the fused attention kernel is slower than separate steps
 PACKED_ROWS = 256  # the number of input rows for which the layout of packed weights is chosen; other numbers work too
 PACKED_SIZE = 1_000_000  # values from which a weight is packed; the products of smaller ones do not become faster
-# Settings that may have any value in a layer computed by the fused kernel. A setting added later is none of them.
-ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "d_k", "dropout", "attention_dropout", "residual", "norm", "activation"}
-ANY_VALUE |= {"zero_init", "tied", "positions", "sublayers", "mask_padding", "mask_future"}
+STANDARD = {"score", "scale", "projections", "softmax", "mask_value"}  # settings whose defaults the fused kernel implements
 LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
@@ -53,8 +51,8 @@ def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None
 
 
 def is_standard(layer: MultiHeadAttention) -> bool:
-    """Returns whether the fused kernel can replace the layer: all settings but ANY_VALUE are the defaults."""
-    usual, settings = (each.model_dump(exclude=ANY_VALUE) for each in (TransformerSettings(), layer.settings))
+    """Returns whether the fused kernel can replace the layer: the settings STANDARD are the defaults."""
+    usual, settings = (each.model_dump(include=STANDARD) for each in (TransformerSettings(), layer.settings))
     return type(layer) is MultiHeadAttention and settings == usual
 
 
@@ -153,8 +151,7 @@ def packed(model: nn.Module) -> Iterator[None]:
     """Makes large float32 linear layers on a CPU, above all the output projection, use a copy of their weights in oneDNN's
     layout, unless gradients are enabled; the weights must not change inside the context. The products of a search step become
     1.2 to 2 times as fast, because torch would otherwise rearrange the weights at each call."""
-    available = hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()
-    usable = available and not torch.is_autocast_enabled("cpu")
+    usable = hasattr(torch.ops.mkldnn, "_linear_pointwise") and not torch.is_autocast_enabled("cpu")
     with ExitStack() as stack:
         for layer in model.modules() if usable else ():
             if type(layer) is not nn.Linear or "forward" in vars(layer):  # other layers, and methods already replaced

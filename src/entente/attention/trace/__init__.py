@@ -31,6 +31,7 @@ from entente.models.transformer import Transformer
 from entente.settings import BiRNNSettings, ModelSettings, TransformerSettings
 
 DECIMALS = 3
+COLUMNS = 8  # maximum number of columns that do not stand for tokens
 LONGEST = 40  # maximum number of rows in a table, and of columns that stand for tokens
 WIDEST = 80  # maximum width of prose on a terminal, in characters
 GAP = "  "  # between the columns of a table on a terminal
@@ -64,15 +65,14 @@ def table(
     tensor: Tensor,
     rows: Sequence[str],
     columns: Sequence[str] | None = None,
-    limit: int | None = None,
     hidden: Tensor | None = None,
     sums: bool = False,
 ) -> str:
     """Returns a title followed by a 2-D tensor as a Markdown table. rows, columns: labels, in Markdown. If `columns` is None,
-    columns are numbered, and at most `limit` of them are shown. hidden: mask of the numbers to put in parentheses. sums:
+    columns are numbered, and at most COLUMNS of them are shown. hidden: mask of the numbers to put in parentheses. sums:
     whether to add row and column sums, which include all entries."""
     height, width = tensor.shape
-    high, wide = min(LONGEST, height), min(LONGEST if columns else limit or width, width)
+    high, wide = min(LONGEST, height), min(LONGEST if columns else COLUMNS, width)
     title += f", the first {high} of {height} rows" if high < height else ""
     title += f", the first {wide} of {width} columns" if wide < width else ""
     lines = [["", *map(str, (columns or range(1, width + 1))[:wide])]]
@@ -99,13 +99,12 @@ def _align(column: Sequence[str], left: bool) -> list[str]:
 class View:
     """The recorded tensors of one attention layer, and the methods that templates call to show them."""
 
-    calls: Mapping[str, Sequence[Call]]  # of the attention and of the modules around it, by path
+    calls: Mapping[str, Sequence[Call]]  # of all modules, by path
     path: str  # of the attention
     queries: Sequence[list[str]]  # labels, one list per sentence
     keys: Sequence[list[str]]
     head: int  # counted from 0, as is the step
     step: int
-    columns: int | None  # see `trace`
 
     def __post_init__(self) -> None:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
@@ -123,10 +122,7 @@ class View:
 
     def operation(self, name: str, part: str = "", which: int = 0) -> Operation:
         """Returns one of the calls of a torch operation in the attention or its submodule `part`."""
-        calls = [operation for operation in self.call(part).operations if operation.name == name]
-        if not calls:
-            raise RuntimeError(f"{name} was not called in {self.path}.{part}, so the trace does not describe this module")
-        return calls[which]
+        return [operation for operation in self.call(part).operations if operation.name == name][which]
 
     def part(self, tensor: Tensor, letters: str, n: int = 0) -> Tensor:
         """Returns the matrix in a tensor's last two dimensions, for sentence n and the chosen head; other indices are 0."""
@@ -157,7 +153,7 @@ class View:
             columns = self.keys[n] if column == "S" else None
             hidden = ~self.part(self.mask.expand(self.scores.shape), letters, n) if masked and self.mask is not None else None
             part = self.part(tensor, letters, n)
-            tables.append(table(", ".join(title), part, labels, columns, self.columns, hidden, sums))
+            tables.append(table(", ".join(title), part, labels, columns, hidden, sums))
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
@@ -167,7 +163,7 @@ class View:
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
         if bias is not None:
             matrix, rows = torch.cat([matrix, bias[None]]), [*rows, "b"]
-        return f"\n\n{table(name, matrix, rows, limit=self.columns)}\n\n"
+        return f"\n\n{table(name, matrix, rows)}\n\n"
 
 
 def operand(value: float) -> str:
@@ -187,17 +183,13 @@ def trace(
     layer: int | None = None,
     head: int | None = None,
     step: int | None = None,
-    columns: int | None = None,
 ) -> str:
     """Returns a trace of one attention layer as Markdown. src (B, S), tgt (B, T): token ids of the source and of the decoder's
     input, padded on the right. kind: None means the attention to the source. layer, head, step: counted from 1; None means 1.
-    columns: the maximum number of columns to show in tables whose columns are not tokens; None means all. Raises InputError if
-    the model lacks the chosen attention, and RuntimeError if a module or operation was not called."""
+    Raises InputError if the model lacks the chosen attention."""
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
     if isinstance(model, Transformer):
-        if step is not None:
-            raise InputError(f"step={step}: a Transformer computes all target steps at once; leave step null")
         kind, limits = kind or "cross", (len(model.encoder), model.n_heads, 1)
         kinds = [kind for kind, (side, sublayer) in PLACES.items() if sublayer in getattr(model, side)[0].present]
     else:
@@ -219,9 +211,8 @@ def trace(
         around = [f"{side}.{layer - 1}.{part}.{sublayer}" for part in ("before", "residual", "after")]
         queries = [[f"{read} → {made}" for read, made in zip(label.read, label.produced, strict=True)] for label in labels]
     queries = keys if kind == "encoder" else queries
-    inside = tuple(f"{part}." for part in (path, *around))
-    calls = capture(model, src, tgt, lambda place, module: f"{place}.".startswith(inside), operations=True)
-    view = View(calls, path, queries, keys, head - 1, step - 1, columns)
+    calls = capture(model, src, tgt, operations=True)
+    view = View(calls, path, queries, keys, head - 1, step - 1)
     template = ENVIRONMENT.get_template("birnn.j2" if kind == "alignment" else "transformer.j2")
     names = {"label": labels[0], "kind": kind, "title": KIND_NAMES[kind].capitalize(), "layer": layer}
     sizes = {"B": len(keys), "T": view.scores.size(-2), "S": view.scores.size(-1)}
@@ -235,7 +226,7 @@ def trace(
 
 def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
     """Returns traces of an untrained model of width 4 on two sentences. If `kind` is None, all kinds are traced, and prose that
-    several traces share appears only in the first. choice: layer, head, step and columns of `trace`."""
+    several traces share appears only in the first. choice: layer, head and step of `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
