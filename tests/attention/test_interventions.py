@@ -394,6 +394,7 @@ def test_a_search_refuses_to_see_the_future(src: Tensor) -> None:
         ("transformer", {}, {"unmask": "future", "layer": 1}, "layer=1: no such setting"),
         ("transformer", {}, {"mute": "cross", "heads": 1}, "heads=1: no such setting; did you mean head"),
         ("transformer", {}, {"weights": "cross", "row": 1}, "^[^=]+: values, or column and value: give one of the two"),
+        ("transformer", {}, mute("cross", to=[1.0, 2.0]), "to: give 7 numbers"),
         ("transformer", {}, mute("cross", to="mean"), "to=mean needs sentences"),
         ("transformer", {}, mute_part("state"), "no such readout"),
         ("birnn", {"readout": "residual"}, mute_part("word"), "no such readout"),

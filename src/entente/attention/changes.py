@@ -51,6 +51,10 @@ class Change(Section):
         first = f"{name} {values.pop(name)} {values.pop('sublayer', '')}".strip()
         return ", ".join([first, *(f"{key} {to_text(value)}" for key, value in values.items())])
 
+    def note(self, target: Target) -> str:
+        """Returns what `effect` leaves open, because it depends on the model."""
+        return ""
+
     def refuse(self, problem: str) -> InputError:
         return InputError(f"{self.effect()}: {problem}")
 
@@ -116,9 +120,14 @@ class Mute(OfHeads):
             heads = self.heads(target, place)
             if self.to == "uniform":
                 yield target.pattern(place, _spread, heads)
-            else:
-                value = torch.tensor(0.0 if self.to == "zero" else self.to, dtype=torch.float64)
-                yield self.outputs(target, place).on(_put_output, heads, value)
+                continue
+            z = self.outputs(target, place)
+            linear: Any = z.module
+            width = linear.in_features // z.n_heads
+            value = torch.tensor((0.0,) * width if self.to == "zero" else self.to, dtype=torch.float64)
+            if len(value) != width:
+                raise self.refuse(f"to: give {width} numbers, or zero or uniform")
+            yield z.on(_put_output, heads, value)
 
     def each(self, target: Target) -> Iterator[tuple[str, int, Sequence[int]]]:
         """Yields the place, the layer and the numbers of the heads that are muted, for each layer."""
@@ -190,6 +199,10 @@ class Skip(OfSublayers):
     def apply(self, target: Target) -> Iterator[Undo]:
         for point in self.sublayers(target, (self.skip,)):
             yield point.on(torch.zeros_like)
+
+    def note(self, target: Target) -> str:
+        passes = [bool(point.module.keep) for point in self.sublayers(target, (self.skip,))]
+        return " (its input passes)" if all(passes) else " (nothing passes: it has no residual connection)"
 
 
 class Weights(OfHeads):

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from entente import checkpoint
-from entente.attention.interventions import intervene, parse, with_means
+from entente.attention.interventions import describe, intervene, with_means
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.outcomes import outcomes_of, table, valid_batches
 from entente.commands.settings import EvaluateSettings
@@ -59,7 +59,7 @@ def main(settings: EvaluateSettings) -> None:
         intervene(run.model, interventions, run.vocabulary),
     ):
         for intervention in settings.interventions:
-            log.info("with %s", parse(intervention).effect())
+            log.info("with %s", describe(run.model, intervention))
         if output:
             require_writable(output)
         metrics = {}
