@@ -42,7 +42,6 @@ VERBS: dict[str, type[Section]] = {
     "trace": commands.TraceSettings,
     "ablate": commands.AblateSettings,
     "compare": commands.CompareSettings,
-    "runs": commands.RunsSettings,
     "ablations": commands.AblationsSettings,
     "data": commands.InspectSettings,
     "corpus": commands.CorpusSettings,

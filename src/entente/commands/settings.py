@@ -200,10 +200,6 @@ class PageSettings(Section):
     threads: Threads = None
 
 
-class RunsSettings(Section):
-    output_dir: OutputDir = "outputs"
-
-
 class AblationsSettings(Section):
     model: Literal["transformer", "birnn"] | None = setting(None, "list only the ablations that change this model; null: all")
 
