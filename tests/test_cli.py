@@ -18,7 +18,7 @@ from entente import cli
 from entente.cli import VERBS, compose, defaults, read_arguments
 from entente.commands.train import resumed_settings
 from entente.errors import Diverged, InputError
-from entente.settings import MISSING, RunSettings
+from entente.settings import RunSettings
 from entente.validation import flat, validate
 
 
@@ -99,7 +99,6 @@ TEXTS = [
     '"Bonjour", dit-il',
     r"\"oui\" \\",
     "${x}",
-    "???",
     "no",
     "3",
     "null",
@@ -118,7 +117,7 @@ def test_a_text_is_taken_as_it_is_typed(text: str) -> None:
     }
 
 
-@pytest.mark.parametrize("text", [text for text in TEXTS if text != MISSING])
+@pytest.mark.parametrize("text", TEXTS)
 def test_a_text_is_composed_as_it_is_typed(text: str) -> None:
     words = [f"{key}={text}" for key in ("data.root", "data.train.src", "data.extra.more.file")]
     values = compose("train", ["data=files", "name=2024_01_15", "resume=${x}", *words, "data.columns.src=2"]).values
@@ -126,11 +125,6 @@ def test_a_text_is_composed_as_it_is_typed(text: str) -> None:
     assert (values["name"], values["resume"], values["data"]["columns"]["src"]) == ("2024_01_15", "${x}", 2)
     assert (values["data"]["root"], values["data"]["extra"]["more"]) == (optional, {"file": optional})
     assert values["data"]["train"] == {"src": text}
-
-
-def test_the_marker_of_a_missing_value_is_refused(tmp_path: Path) -> None:
-    ended = run("train data=files data.root=???", tmp_path)
-    assert ended.code == 2 and "data.root=???: ??? stands for a value that is not set" in ended.err
 
 
 def test_runs_to_compare_are_words(tmp_path: Path) -> None:

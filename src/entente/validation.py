@@ -86,14 +86,9 @@ def _schema(kind: type[Section]) -> Schema:
     return kind.model_json_schema()
 
 
-def forms_of(schema: Schema) -> list[Schema]:
-    """Returns the alternatives of a setting, or its schema if it has none."""
-    return schema.get("anyOf", [schema])
-
-
 def is_text(schema: Schema, text: str) -> bool:
     """Returns whether a setting takes what follows its `=` as text, such as 007, no or ${x}, instead of as YAML."""
-    types = {form.get("type", "object") for form in forms_of(schema) if not form.keys() & {"enum", "const"}}
+    types = {form.get("type", "object") for form in schema.get("anyOf", [schema]) if not form.keys() & {"enum", "const"}}
     starts = {"array": text.startswith("["), "object": text.startswith("{")}
     values = {"null": text == "null", "integer": text.isdecimal(), **starts}  # what the setting accepts besides text
     return "string" in types and not any(values[kind] for kind in types & values.keys())

@@ -212,11 +212,9 @@ sed=1: no such setting; did you mean seed\?""",
     Case("an unknown flag", "train --nosuch", "unrecognized arguments: --nosuch; the flags are --help, .+"),
     Case("a missing folder of configurations", "train --config-dir=gone", "--config-dir=gone: no such folder"),
     Case("an unknown verb", "trian model=birnn", "trian: choose one of train, .+; did you mean train\\?"),
-    Case("several values without -m", "train seed=1,2", "Ambiguous value for argument 'seed=1,2' .+ add --multirun .+"),
-    Case("a reference to no setting", r"train 'optim.lr=${modle.name}'", r"Interpolation key 'modle\.name' not found .+"),
+    Case("several values without -m", "train seed=1,2", "seed=1,2: give a whole number of at least 0 .+"),
     Case("a removed key", "train ~name", "name is not set: give it as name=VALUE"),
     Case("an unknown accelerator", "train trainer.accelerator=gpus", r"trainer\.accelerator=gpus .+ Lightning refuses .+"),
-    Case("arguments not in UTF-8", "attention checkpoint=run sentence=\udce9t\udce9", r"sentence=\\udce9.+: not UTF-8 .+"),
     Case("an extra text without target", "train FILES +data.extra.x.src=train.fr", "data.extra.x: give either .+"),
     Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give it as .+"),
     # Impossible sizes.
@@ -287,11 +285,11 @@ sed=1: no such setting; did you mean seed\?""",
     Case(
         "mistakes of four kinds in a command without Hydra",
         "translate inptu=in.txt search.beam=x threads={ run",
-        r"threads={: .+"
-        "\n"
         r"run: write KEY=VALUE"
         "\n"
         r"checkpoint is not set: give it as checkpoint=VALUE"
+        "\n"
+        r"threads={: give a whole number from 1 to 4096 or null"
         "\n"
         r"search\.beam=x: give a whole number from 1 to 1000 or null"
         "\n"
