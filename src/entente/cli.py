@@ -1,12 +1,10 @@
 """Turns a command line into settings, and reports all of the user's mistakes at once.
 
-`train`, `ablate` and `data` are composed by Hydra from the files in configs/. The other verbs need no config groups: each of
-their arguments is split at its first `=`, and the value of a text setting is taken as it stands. Hydra is imported only where
-it is needed, because that takes as long as all the rest of `entente VERB --help`.
+The settings of `train`, `ablate` and `data` are composed by Hydra from the files in configs/; the other verbs need no config
+groups. Hydra is imported only where it is needed, because that takes as long as all the rest of `entente VERB --help`.
 """
 
 import argparse
-import gc
 import json
 import os
 import re
@@ -47,7 +45,8 @@ VERBS: dict[str, type[Section]] = {
     "corpus": commands.CorpusSettings,
 }
 LENGTHS = ("trainer.max_steps", "trainer.epochs", "trainer.minutes")  # how long a run is
-COMPOSED = ("train", "ablate", "data")  # the verbs that Hydra composes
+# The verbs that Hydra composes, and the files of their config groups.
+COMPOSED = {"train": "*/*.yaml", "ablate": "*/*.yaml", "data": "data/*.yaml"}
 
 
 @dataclass(frozen=True)
@@ -82,17 +81,13 @@ def main(arguments: Sequence[str]) -> None:
 
 def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
     """Checks the settings of a verb and calls `main` of its module in entente.commands, or prints help."""
-    if verb not in COMPOSED:
-        if wants_help:
-            print(help_text(verb, [VERBS[verb]], defaults(VERBS[verb]), {}))
-        else:
-            call(verb, *read_arguments(verb, arguments))
-        return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = _refuse_flag  # type: ignore[method-assign]
-    parser.add_argument("-m", "--multirun", action="store_true")
-    parser.add_argument("-c", "--cfg", choices=["job"])
-    parser.add_argument("--config-dir")
+    if verb in COMPOSED:
+        parser.add_argument("-m", "--multirun", action="store_true")
+        parser.add_argument("-c", "--cfg", choices=["job"])
+        parser.add_argument("--config-dir")
+    parser.set_defaults(multirun=False, cfg=None, config_dir=None)
     parser.add_argument("overrides", nargs="*")
     flags = parser.parse_intermixed_args(arguments)
     if flags.config_dir and not Path(flags.config_dir).is_dir():
@@ -102,21 +97,19 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
         return
     composition, problems = compose_checked(verb, flags.overrides, flags.config_dir)
     if not wants_help and not flags.cfg:
-        call(verb, composition.values, problems, composition)
+        call(verb, composition, problems)
     elif problems:
         raise InputError(*problems)
     elif wants_help:
-        groups = {"data": options(None)["data"]} if verb == "data" else options(flags.config_dir)
-        print(help_text(verb, kinds_of(verb), composition.values, groups))
+        print(help_text(verb, kinds_of(verb), composition.values, options(verb, flags.config_dir)))
     else:
         print(yaml.safe_dump(composition.values, sort_keys=False, allow_unicode=True).rstrip())
 
 
-def call(verb: str, values: dict[str, Any], problems: Sequence[str], composition: Composition | None = None) -> None:
-    """Calls the command of a verb with its settings. values, problems: see `check`. composition: that of Hydra, if there is."""
-    settings = check(verb, values, problems)
+def call(verb: str, composition: Composition, problems: Sequence[str]) -> None:
+    """Calls the command of a verb with its settings. problems: see `check`."""
+    settings = check(verb, composition.values, problems)
     command = import_module(f"entente.commands.{verb}").main
-    gc.enable()  # see entente.__main__
     command(settings, *([composition] if verb in ("train", "ablate") else []))
 
 
@@ -141,7 +134,7 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    groups = options(config_dir)
+    groups = options(verb, config_dir)
     line = [text if _is_for_hydra(text, groups) else f"++{text.lstrip('+')}" for text in overrides]
 
     def task(config: Any) -> int:
@@ -150,7 +143,7 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
         typed = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values]
         try:
             composition, problems = compose_checked(verb, typed, config_dir)
-            call(verb, composition.values, problems, composition)
+            call(verb, composition, problems)
         except Exception as error:
             if (code := report(error)) is None:
                 raise
@@ -167,14 +160,17 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
 def compose(
     verb: str, overrides: Sequence[str], config_dir: str | None = None, recipe: dict[str, Any] | None = None
 ) -> Composition:
-    """Returns the configuration that Hydra composes. Raises InputError if an override or a file is invalid. recipe: see
-    Composition."""
-    import hydra
-    from hydra.core.global_hydra import GlobalHydra
+    """Returns the configuration that Hydra composes, or that of a verb without config groups. Raises InputError if an override
+    or a file is invalid. recipe: see Composition."""
     from omegaconf import OmegaConf
 
+    if verb not in COMPOSED:
+        return Composition(_merge(OmegaConf.create(defaults(VERBS[verb])), kinds_of(verb), overrides), [*overrides], {})
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+
     _register(recipe)
-    groups, instance = options(config_dir), GlobalHydra.instance()
+    groups, instance = options(verb, config_dir), GlobalHydra.instance()
     line = [text for text in overrides if _is_for_hydra(text, groups)]
     arguments = [text for text in overrides if text not in line]
     sweeping, instance.hydra = instance.hydra, None  # not None in a sweep
@@ -241,35 +237,35 @@ def _hydra_errors() -> Iterator[None]:
 
 
 def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None) -> tuple[Composition, list[str]]:
-    """Returns the configuration composed from the overrides that Hydra can use, and a line for each of the others."""
-    groups, problems, usable = options(config_dir), [], []
+    """Returns the configuration composed from the overrides that can be used, and a line for each of the others. The settings
+    `runs` of some verbs need no key."""
+    groups, problems, usable, runs = options(verb, config_dir), list[str](), list[str](), list[str]()
     for override in overrides:
         key, equals, value = override.partition("=")
-        if not equals and not key.startswith("~"):
+        if not equals and "runs" in VERBS[verb].model_fields:
+            runs.append(override)
+        elif not equals and not key.startswith("~"):
             likely = [f"; did you mean {group}={key}?" for group, names in groups.items() if key in names]
             problems.append(f"{override}: write KEY=VALUE{likely[0] if likely else ''}")
         elif key in groups and value not in groups[key]:
             problems.append(f"{override}: choose one of {', '.join(groups[key])}{suggestion(value, groups[key])}")
         else:
             usable.append(override)
-    problems += length_problems(usable)
+    lengths = {key_of(text): text for text in usable if key_of(text) in LENGTHS and not text.endswith("=null")}
+    if len(lengths) > 1:
+        problems.append(f"{' and '.join(lengths.values())}: give one of them")
+    usable += [f"runs={json.dumps(runs)}"] if runs else []
     try:
         return compose(verb, usable, config_dir), problems
     except InputError as error:
         raise InputError(*problems, *error.problems) from error
 
 
-def length_problems(overrides: Sequence[str]) -> list[str]:
-    """Returns a line if the user gives more than one length of a run."""
-    lengths = {key_of(text): text for text in overrides if key_of(text) in LENGTHS and not text.endswith("=null")}
-    return [f"{' and '.join(lengths.values())}: give one of them"] if len(lengths) > 1 else []
-
-
-def options(config_dir: str | None) -> dict[str, list[str]]:
-    """Returns the options of each config group: the names of the files in its folder."""
+def options(verb: str, config_dir: str | None) -> dict[str, list[str]]:
+    """Returns the options of each config group of a verb: the names of the files in its folder."""
     groups: dict[str, list[str]] = {}
     for folder in [CONFIGS, Path(config_dir)] if config_dir else [CONFIGS]:
-        for path in sorted(folder.glob("*/*.yaml")):
+        for path in sorted(folder.glob(COMPOSED[verb])) if verb in COMPOSED else ():
             groups.setdefault(path.parent.name, []).append(path.stem)
     return groups
 
@@ -297,19 +293,6 @@ def defaults(kind: type[Section]) -> dict[str, Any]:
     """Returns the default values of a section, as plain values, without those that the user must set."""
     required = {name for name, field in kind.model_fields.items() if field.is_required()}
     return kind.model_construct().model_dump(mode="json", exclude=required)
-
-
-def read_arguments(verb: str, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the settings given as KEY=VALUE, nested, and a line for each argument that is none. `runs` needs no key."""
-    from omegaconf import OmegaConf
-
-    if flags := [argument for argument in arguments if argument.startswith("-")]:
-        _refuse_flag(f"unknown flag: {flags[0]}")
-    words = [argument for argument in arguments if "=" not in argument]
-    values = _merge(OmegaConf.create(), kinds_of(verb), (argument for argument in arguments if "=" in argument))
-    if words and "runs" in VERBS[verb].model_fields:
-        return values | {"runs": words}, []
-    return values, [f"{word}: write KEY=VALUE" for word in words]
 
 
 def _refuse_flag(message: str) -> NoReturn:
