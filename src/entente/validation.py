@@ -32,14 +32,14 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str = "") -> Ki
 
 
 def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, Any]) -> Iterator[str]:
-    details: dict[str, list[Any]] = {}
+    details: dict[str, Any] = {}
     for detail in error.errors(include_url=False):
-        details.setdefault(_key(detail, values), []).append(detail)
+        details.setdefault(_key(detail, values), detail)  # of several alternatives, the first
     settings, values_by_key = settings_of(kind, values), dict(flat(values))
-    for key, same in details.items():
+    for key, first in details.items():
         if any(other.startswith(f"{key}.") for other in details):
             continue  # the value is a section, and its own problems are reported
-        value, first = values_by_key.get(key), same[0]
+        value = values_by_key.get(key)
         text = first["msg"].removeprefix("Value error, ")
         assignment = f"{key}={to_text(value)}"
         if first["type"] == "missing":
@@ -48,9 +48,6 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
             leaves = {name: item for name, item in flat({key: value}) if not isinstance(item, Mapping)} or {key: value}
             for name, item in leaves.items():
                 yield f"{name}={to_text(item)}: no such setting{suggestion(name, settings) or '; --help lists the settings'}"
-        elif first["type"] == "union_tag_invalid":
-            tags = first["ctx"]["expected_tags"].replace("'", "")
-            yield f"{key}.name={to_text(first['ctx']['tag'])}: choose one of {tags}"
         elif first["type"] == "value_error" and not text.startswith("give "):
             yield from text.splitlines()
         elif first["type"] == "value_error":
@@ -61,7 +58,7 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
             likely = (suggestion(item, names) for item in items if item not in names)
             yield f"{assignment}: {'choose' if words.startswith('one of') else 'give'} {words}{next(filter(None, likely), '')}"
         else:
-            yield f"{assignment}: give settings, each as {key}.KEY=VALUE"
+            yield f"{assignment}: {text}"
 
 
 def _key(detail: Any, values: Any) -> str:
