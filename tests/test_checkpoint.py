@@ -192,7 +192,7 @@ def edit(path: Path, key: str, value: object) -> None:
         (ENTRY, None, REFUSED),
         (f"{ENTRY}/format", FORMAT - 1, f"its format is {FORMAT - 1}, not {FORMAT}; train the model again"),
         (f"{ENTRY}/schema", 2, f"its format is {FORMAT}, not"),  # the format of earlier versions
-        (f"{ENTRY}/config/model/name", "os.system", "in its configuration, model.name=os.system: choose one of"),
+        (f"{ENTRY}/config/model/name", "os.system", "in its configuration, model={name: os.system, "),
         (f"{ENTRY}/config/model/d_hidden", 10**9, "in its configuration, model.d_hidden=1000000000"),
         (f"{ENTRY}/config/model/d_hiden", 11, "did you mean model.d_hidden?"),
         (f"{ENTRY}/config/name", "../outside", "name=../outside: give the name of a folder under output_dir"),

@@ -1,6 +1,5 @@
 """Tests command lines as a user types them. All mistakes are reported at once, on one line each, with exit code 2."""
 
-import gc
 import importlib
 import os
 import re
@@ -15,10 +14,10 @@ import yaml
 
 from bad_inputs import run
 from entente import cli
-from entente.cli import VERBS, compose, defaults, read_arguments
+from entente.cli import VERBS, compose, compose_checked, defaults
 from entente.commands.train import resumed_settings
 from entente.errors import Diverged, InputError
-from entente.settings import MISSING, RunSettings
+from entente.settings import RunSettings
 from entente.validation import flat, validate
 
 
@@ -99,7 +98,6 @@ TEXTS = [
     '"Bonjour", dit-il',
     r"\"oui\" \\",
     "${x}",
-    "???",
     "no",
     "3",
     "null",
@@ -111,14 +109,14 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_text_is_taken_as_it_is_typed(text: str) -> None:
     words = [f"sentence={text}", f"target={text}", "checkpoint=[a,b]", "output=007", "layer=2", "words=true", "kind=null"]
-    settings = validate(VERBS["attention"], read_arguments("attention", words)[0])
-    assert settings.model_dump(exclude_unset=True) == {
+    settings = validate(VERBS["attention"], compose("attention", words).values).model_dump()
+    assert settings == settings | {
         **{"sentence": text, "target": None if text == "null" else text, "checkpoint": ("a", "b"), "output": "007"},
         **{"layer": 2, "words": True, "kind": None},
     }
 
 
-@pytest.mark.parametrize("text", [text for text in TEXTS if text != MISSING])
+@pytest.mark.parametrize("text", TEXTS)
 def test_a_text_is_composed_as_it_is_typed(text: str) -> None:
     words = [f"{key}={text}" for key in ("data.root", "data.train.src", "data.extra.more.file")]
     values = compose("train", ["data=files", "name=2024_01_15", "resume=${x}", *words, "data.columns.src=2"]).values
@@ -128,14 +126,10 @@ def test_a_text_is_composed_as_it_is_typed(text: str) -> None:
     assert values["data"]["train"] == {"src": text}
 
 
-def test_the_marker_of_a_missing_value_is_refused(tmp_path: Path) -> None:
-    ended = run("train data=files data.root=???", tmp_path)
-    assert ended.code == 2 and "data.root=???: ??? stands for a value that is not set" in ended.err
-
-
-def test_runs_to_compare_are_words(tmp_path: Path) -> None:
-    assert read_arguments("compare", ["a", "b=c", "b"])[0] == {"runs": ["a", "b"], "b": "c"}
-    assert read_arguments("compare", ["runs=[a,b]", "samples=3"])[0] == {"runs": ["a", "b"], "samples": 3}
+def test_runs_to_compare_are_words() -> None:
+    for words in (["a", "b c", "samples=3"], ["runs=[a,b c]", "samples=3"]):
+        values = compose_checked("compare", words, None)[0].values
+        assert (values["runs"], values["samples"]) == (["a", "b c"], 3)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +178,5 @@ def test_threads_sleep_while_they_wait_if_other_programs_use_the_cores(
 ) -> None:
     monkeypatch.setattr(os, "environ", {"OMP_WAIT_POLICY": policy} if policy else {})
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0), raising=False)
-    monkeypatch.setattr(gc, "disable", lambda: None)
     importlib.reload(importlib.import_module("entente.__main__"))
     assert os.environ.get("OMP_WAIT_POLICY") == expected

@@ -13,9 +13,6 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 if hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5:  # programs that wanted a core, as a mean over the last minute
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# What is created before the command runs lives on. Without searches for garbage in it, imports take a tenth less time.
-gc.disable()
-
 from entente import cli  # noqa: E402
 from entente.console import exit_codes  # noqa: E402
 

@@ -1,12 +1,11 @@
 """Turns a command line into settings, and reports all of the user's mistakes at once.
 
-`train`, `ablate` and `data` are composed by Hydra from the files in configs/. The other verbs need no config groups: each of
-their arguments is split at its first `=`, and the value of a text setting is taken as it stands. Hydra is imported only where
-it is needed, because that takes as long as all the rest of `entente VERB --help`.
+The settings of `train`, `ablate` and `data` are composed by Hydra from the files in configs/; the other verbs need no config
+groups. Hydra is imported only where it is needed, because that takes as long as all the rest of `entente VERB --help`.
 """
 
 import argparse
-import gc
+import json
 import os
 import re
 import sys
@@ -14,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -26,7 +24,7 @@ from entente.errors import InputError, reason
 from entente.help import help_text, overview
 from entente.recipe import USUAL, for_corpus
 from entente.settings import MISSING, RunSettings, Section
-from entente.validation import forms_of, is_text, settings_of, suggestion, validate
+from entente.validation import is_text, settings_of, suggestion, validate
 
 HERE = Path(__file__).resolve().parent
 # configs/ is in the package if installed as a wheel, or at the top level of a checkout.
@@ -42,13 +40,13 @@ VERBS: dict[str, type[Section]] = {
     "trace": commands.TraceSettings,
     "ablate": commands.AblateSettings,
     "compare": commands.CompareSettings,
-    "runs": commands.RunsSettings,
     "ablations": commands.AblationsSettings,
     "data": commands.InspectSettings,
     "corpus": commands.CorpusSettings,
 }
 LENGTHS = ("trainer.max_steps", "trainer.epochs", "trainer.minutes")  # how long a run is
-COMPOSED = ("train", "ablate", "data")  # the verbs that Hydra composes
+# The verbs that Hydra composes, and the files of their config groups.
+COMPOSED = {"train": "*/*.yaml", "ablate": "*/*.yaml", "data": "data/*.yaml"}
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,6 @@ class Composition:
 
 def main(arguments: Sequence[str]) -> None:
     """Runs a command line, without the name of the program."""
-    if broken := [word for word in arguments if not word.isascii() and word != word.encode(errors="replace").decode()]:
-        raise InputError(*(f"{word}: not UTF-8 text; convert it, or rename the file" for word in broken))
     verb, *rest = [word for word in arguments if word not in ("-h", "--help", "help")] or [""]
     wants_help = len(rest) + bool(verb) < len(arguments)
     if verb in VERBS:
@@ -85,17 +81,13 @@ def main(arguments: Sequence[str]) -> None:
 
 def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
     """Checks the settings of a verb and calls `main` of its module in entente.commands, or prints help."""
-    if verb not in COMPOSED:
-        if wants_help:
-            print(help_text(verb, [VERBS[verb]], defaults(VERBS[verb]), {}))
-        else:
-            call(verb, *read_arguments(verb, arguments))
-        return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = _refuse_flag  # type: ignore[method-assign]
-    parser.add_argument("-m", "--multirun", action="store_true")
-    parser.add_argument("-c", "--cfg", choices=["job"])
-    parser.add_argument("--config-dir")
+    if verb in COMPOSED:
+        parser.add_argument("-m", "--multirun", action="store_true")
+        parser.add_argument("-c", "--cfg", choices=["job"])
+        parser.add_argument("--config-dir")
+    parser.set_defaults(multirun=False, cfg=None, config_dir=None)
     parser.add_argument("overrides", nargs="*")
     flags = parser.parse_intermixed_args(arguments)
     if flags.config_dir and not Path(flags.config_dir).is_dir():
@@ -105,22 +97,19 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
         return
     composition, problems = compose_checked(verb, flags.overrides, flags.config_dir)
     if not wants_help and not flags.cfg:
-        call(verb, composition.values, problems, composition)
+        call(verb, composition, problems)
     elif problems:
         raise InputError(*problems)
     elif wants_help:
-        groups = {"data": options(None)["data"]} if verb == "data" else options(flags.config_dir)
-        runs: list[type[Section]] = [RunSettings] if verb == "ablate" else []
-        print(help_text(verb, [*runs, VERBS[verb]], composition.values, groups))
+        print(help_text(verb, kinds_of(verb), composition.values, options(verb, flags.config_dir)))
     else:
         print(yaml.safe_dump(composition.values, sort_keys=False, allow_unicode=True).rstrip())
 
 
-def call(verb: str, values: dict[str, Any], problems: Sequence[str], composition: Composition | None = None) -> None:
-    """Calls the command of a verb with its settings. values, problems: see `check`. composition: that of Hydra, if there is."""
-    settings = check(verb, values, problems)
+def call(verb: str, composition: Composition, problems: Sequence[str]) -> None:
+    """Calls the command of a verb with its settings. problems: see `check`."""
+    settings = check(verb, composition.values, problems)
     command = import_module(f"entente.commands.{verb}").main
-    gc.enable()  # see entente.__main__
     command(settings, *([composition] if verb in ("train", "ablate") else []))
 
 
@@ -143,12 +132,18 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
     import hydra
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    groups = options(verb, config_dir)
+    line = [text if _is_for_hydra(text, groups) else f"++{text.lstrip('+')}" for text in overrides]
 
     def task(config: Any) -> int:
-        job = HydraConfig.get()
+        parsed = OverridesParser.create().parse_overrides([*HydraConfig.get().overrides.task])
+        values = [(each.get_key_element().lstrip("+"), each.value()) for each in parsed]
+        typed = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values]
         try:
-            composition = _composition(config, job.runtime.choices, [*job.overrides.task], config_dir)
-            call(verb, composition.values, length_problems(composition.overrides), composition)
+            composition, problems = compose_checked(verb, typed, config_dir)
+            call(verb, composition, problems)
         except Exception as error:
             if (code := report(error)) is None:
                 raise
@@ -156,49 +151,77 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
         return 0
 
     _register()
-    line = _for_hydra(overrides, config_dir, sweeps=True)
     with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         runner: Any = GlobalHydra.instance().hydra
-        batches = runner.multirun(verb, task, line, with_log_configuration=False)
+        batches = runner.multirun(verb, task, [*_search_path(config_dir), *line], with_log_configuration=False)
     sys.exit(next((job.return_value for batch in batches for job in batch if job.return_value), 0))
 
 
 def compose(
     verb: str, overrides: Sequence[str], config_dir: str | None = None, recipe: dict[str, Any] | None = None
 ) -> Composition:
-    """Returns the configuration that Hydra composes. Raises InputError if an override or a file is invalid. recipe: see
-    Composition."""
+    """Returns the configuration that Hydra composes, or that of a verb without config groups. Raises InputError if an override
+    or a file is invalid. recipe: see Composition."""
+    from omegaconf import OmegaConf
+
+    if verb not in COMPOSED:
+        return Composition(_merge(OmegaConf.create(defaults(VERBS[verb])), kinds_of(verb), overrides), [*overrides], {})
     import hydra
     from hydra.core.global_hydra import GlobalHydra
 
     _register(recipe)
-    line, instance = _for_hydra(overrides, config_dir), GlobalHydra.instance()
-    sweeping, instance.hydra = instance.hydra, None  # not None in a sweep, whose runs compose their baselines
+    groups, instance = options(verb, config_dir), GlobalHydra.instance()
+    line = [text for text in overrides if _is_for_hydra(text, groups)]
+    arguments = [text for text in overrides if text not in line]
+    sweeping, instance.hydra = instance.hydra, None  # not None in a sweep
     try:
         with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            config = hydra.compose(verb, line, return_hydra_config=True)
+            config: Any = hydra.compose(verb, [*_search_path(config_dir), *line], return_hydra_config=True)
+            choices = {str(key): str(name) for key, name in config.hydra.runtime.choices.items()}
+            values = _merge(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), kinds_of(verb), arguments)
     finally:
         instance.hydra = sweeping
-    return _composition(config, config.hydra.runtime.choices, list(overrides), config_dir, recipe)
+    keys, trainer = [*map(key_of, overrides)], values.get("trainer", {})
+    if lengths := [key for key in LENGTHS if key in keys] or [key for key in LENGTHS[:1] if trainer.get("max_steps")]:
+        trainer |= {key.removeprefix("trainer."): None for key in LENGTHS if key not in lengths}
+    return Composition(values, list(overrides), choices, config_dir, recipe)
 
 
-def _composition(
-    config: Any, choices: Any, overrides: list[str], config_dir: str | None, recipe: dict[str, Any] | None = None
-) -> Composition:
-    """Returns Hydra's configuration as plain values, without the settings that have no value (`???`)."""
+def _is_for_hydra(override: str, groups: Iterable[str]) -> bool:
+    """Returns whether an override chooses an option of a group, removes a setting or is one of Hydra's own."""
+    return override.startswith(("~", "hydra")) or key_of(override) in groups
+
+
+def _search_path(config_dir: str | None) -> list[str]:
+    return [f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]"] if config_dir else []
+
+
+def _merge(config: Any, kinds: Iterable[type[Section]], arguments: Iterable[str]) -> dict[str, Any]:
+    """Returns the values of a configuration into which arguments are merged, without settings that have no value (`???`). What
+    follows an argument's first `=` is YAML; a setting of text takes it as it stands, and so does any other if it is no YAML."""
     from omegaconf import OmegaConf
 
     def with_values(node: Any) -> Any:
         return {key: with_values(item) for key, item in node.items() if item != MISSING} if isinstance(node, dict) else node
 
-    with _hydra_errors():
-        ours = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
-        values: Any = OmegaConf.to_container(ours, resolve=True)
-    values, keys = with_values(values), [*map(key_of, overrides)]
-    trainer = values.get("trainer", {})
-    if lengths := [key for key in LENGTHS if key in keys] or [key for key in LENGTHS[:1] if trainer.get("max_steps")]:
-        trainer |= {key.removeprefix("trainer."): None for key in LENGTHS if key not in lengths}
-    return Composition(values, overrides, {str(key): str(name) for key, name in choices.items()}, config_dir, recipe)
+    texts = {}
+    for argument in arguments:
+        key, _, text = argument.lstrip("+").partition("=")
+        texts[key] = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)  # so that OmegaConf does not replace ${...}
+        try:
+            value: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={texts[key]}"]))
+        except Exception:  # OmegaConf and YAML raise errors of many types
+            value = {"value": texts[key]}
+        try:
+            OmegaConf.update(config, key, value["value"])
+        except (LookupError, ValueError) as error:
+            raise InputError(f"{argument}: {reason(error)}") from error
+    values: Any = OmegaConf.to_container(config)
+    schemas = {key: schema for kind in kinds for key, schema in settings_of(kind, values).items()}
+    for key, text in texts.items():
+        if key in schemas and is_text(schemas[key], text):
+            OmegaConf.update(config, key, text)
+    return with_values(OmegaConf.to_container(config, resolve=True))
 
 
 @contextmanager
@@ -214,85 +237,35 @@ def _hydra_errors() -> Iterator[None]:
 
 
 def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None) -> tuple[Composition, list[str]]:
-    """Returns the configuration composed from the overrides that Hydra can use, and a line for each of the others."""
-    groups, problems, usable = options(config_dir), [], []
+    """Returns the configuration composed from the overrides that can be used, and a line for each of the others. The settings
+    `runs` of some verbs need no key."""
+    groups, problems, usable, runs = options(verb, config_dir), list[str](), list[str](), list[str]()
     for override in overrides:
         key, equals, value = override.partition("=")
-        if not equals and not key.startswith("~"):
+        if not equals and "runs" in VERBS[verb].model_fields:
+            runs.append(override)
+        elif not equals and not key.startswith("~"):
             likely = [f"; did you mean {group}={key}?" for group, names in groups.items() if key in names]
             problems.append(f"{override}: write KEY=VALUE{likely[0] if likely else ''}")
         elif key in groups and value not in groups[key]:
             problems.append(f"{override}: choose one of {', '.join(groups[key])}{suggestion(value, groups[key])}")
-        elif value == MISSING:
-            problems.append(f"{override}: {MISSING} stands for a value that is not set; give another one")
         else:
             usable.append(override)
-    problems += length_problems(usable)
+    lengths = {key_of(text): text for text in usable if key_of(text) in LENGTHS and not text.endswith("=null")}
+    if len(lengths) > 1:
+        problems.append(f"{' and '.join(lengths.values())}: give one of them")
+    usable += [f"runs={json.dumps(runs)}"] if runs else []
     try:
         return compose(verb, usable, config_dir), problems
     except InputError as error:
         raise InputError(*problems, *error.problems) from error
 
 
-def length_problems(overrides: Sequence[str]) -> list[str]:
-    """Returns a line if the user gives more than one length of a run."""
-    lengths = {key_of(text): text for text in overrides if key_of(text) in LENGTHS and not text.endswith("=null")}
-    return [f"{' and '.join(lengths.values())}: give one of them"] if len(lengths) > 1 else []
-
-
-def _for_hydra(overrides: Sequence[str], config_dir: str | None, sweeps: bool = False) -> list[str]:
-    """Returns the overrides in Hydra's grammar. Hydra also accepts unknown keys, which `validate` then reports together with
-    everything else. Text is quoted, so that it stays as typed, except in a sweep, where commas separate values."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    parser, groups = OverridesParser.create(), options(config_dir)
-    line = [f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]"] if config_dir else []
-    schemas = {} if sweeps else _schemas(overrides)
-    for override in overrides:
-        key, equals, value = override.lstrip("+").partition("=")
-        if equals and not key.startswith(("~", "hydra")) and key.partition("@")[0] not in groups:
-            override = f"++{key}={value}"
-            if key in schemas and is_text(schemas[key], value):
-                override = f"++{key}={_quoted(value)}"
-            else:
-                try:
-                    parser.parse_override(override)
-                except HydraException:
-                    override = f"++{key}={_quoted(value)}"
-        line.append(override)
-    return line
-
-
-def _schemas(overrides: Iterable[str]) -> dict[str, Any]:
-    """Returns the schemas of the settings of every model, every kind of corpus and every verb that Hydra composes. overrides:
-    name those that the user names, such as data.extra.NAME.file."""
-    typed: dict[str, Any] = {}
-    for override in overrides:
-        section = typed
-        for name in key_of(override).split("."):
-            section = section.setdefault(name, {})
-    schemas = [settings_of(VERBS[verb], typed) for verb in ("ablate", "data")]
-    for group in ("model", "data"):
-        for kind in get_args(RunSettings.model_fields[group].annotation):
-            section = {**typed.get(group, {}), "name": kind.model_fields["name"].default}
-            schemas.append(settings_of(RunSettings, {**typed, group: section}))
-    forms = {key: [form for each in schemas if key in each for form in forms_of(each[key])] for key in chain(*schemas)}
-    return {key: {"anyOf": alternatives} for key, alternatives in forms.items()}
-
-
-def _quoted(text: str) -> str:
-    """Returns text in double quotes, so that neither Hydra nor OmegaConf, which replaces ${...}, changes it."""
-    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-    escaped = re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + match[2].replace('"', r"\""), escaped)
-    return f'"{escaped}"'
-
-
-def options(config_dir: str | None) -> dict[str, list[str]]:
-    """Returns the options of each config group: the names of the files in its folder."""
+def options(verb: str, config_dir: str | None) -> dict[str, list[str]]:
+    """Returns the options of each config group of a verb: the names of the files in its folder."""
     groups: dict[str, list[str]] = {}
     for folder in [CONFIGS, Path(config_dir)] if config_dir else [CONFIGS]:
-        for path in sorted(folder.glob("*/*.yaml")):
+        for path in sorted(folder.glob(COMPOSED[verb])) if verb in COMPOSED else ():
             groups.setdefault(path.parent.name, []).append(path.stem)
     return groups
 
@@ -311,35 +284,15 @@ def _register(recipe: dict[str, Any] | None = None) -> None:
     store.store("_corpus", recipe or for_corpus(*USUAL), "recipe", package="_global_")
 
 
+def kinds_of(verb: str) -> list[type[Section]]:
+    """Returns the sections whose settings a verb takes: those of `ablate` are next to those of its runs."""
+    return [RunSettings, VERBS[verb]] if verb == "ablate" else [VERBS[verb]]
+
+
 def defaults(kind: type[Section]) -> dict[str, Any]:
     """Returns the default values of a section, as plain values, without those that the user must set."""
     required = {name for name, field in kind.model_fields.items() if field.is_required()}
     return kind.model_construct().model_dump(mode="json", exclude=required)
-
-
-def read_arguments(verb: str, arguments: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the settings given as KEY=VALUE, nested, and a line for each argument that is none. `runs` needs no key."""
-    from omegaconf import OmegaConf
-
-    schemas, texts = settings_of(VERBS[verb], {}), dict[str, Any]()
-    values, problems = OmegaConf.create(), list[str]()
-    for argument in arguments:
-        key, equals, text = argument.partition("=")
-        if argument.startswith("-"):
-            _refuse_flag(f"unknown flag: {argument}")
-        elif not equals and "runs" in schemas:
-            texts["runs"] = [*texts.get("runs", []), argument]
-        elif not equals:
-            problems.append(f"{argument}: write KEY=VALUE")
-        elif key in schemas and is_text(schemas[key], text):
-            texts[key] = text
-        else:
-            try:
-                values.merge_with_dotlist([argument])
-            except Exception as error:  # OmegaConf and YAML raise errors of many types
-                problems.append(f"{argument}: {reason(error)}")
-    plain: Any = OmegaConf.to_container(values)
-    return plain | texts, problems
 
 
 def _refuse_flag(message: str) -> NoReturn:

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from entente import escape
 from entente.errors import Diverged, InputError, Interrupted, Stopped, raise_stopped, reason
-from entente.escape import LineFormatter
 
 Item = TypeVar("Item")
 log = logging.getLogger("entente")
@@ -37,7 +36,6 @@ class Display(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(LineFormatter())
         self.stderr = False
         self.tasks: list[Task] = []  # the outermost first
         self.live: Any = None  # rich's display on a terminal
@@ -125,33 +123,20 @@ def show_share(items: Iterable[Item], total: int, of: str) -> Iterator[Item]:
 
 @contextmanager
 def stop_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
-    """Calls `on_signal` with each signal in STOPPING that arrives within the context. A second Ctrl-C quits at once.
-
-    If `on_signal` raises Stopped in a finaliser or in a callback of the garbage collector, Python drops the exception. The
-    signal is then sent again, a moment later."""
+    """Calls `on_signal` with each signal in STOPPING that arrives within the context. A second Ctrl-C quits at once."""
 
     def receive(number: int, frame: object) -> None:
         if number == signal.SIGINT:
             signal.signal(number, lambda *_: os._exit(128 + number))
         on_signal(number)
 
-    def send_again(dropped: Any) -> None:
-        if not isinstance(dropped.exc_value, Stopped):
-            report_dropped(dropped)
-            return
-        number = dropped.exc_value.number
-        signal.signal(number, receive)  # it is no second Ctrl-C
-        threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
-
     if threading.current_thread() is not threading.main_thread():  # Python calls handlers only there
         yield
         return
     handlers: dict[int, Any] = {number: signal.signal(number, receive) for number in STOPPING}
-    report_dropped, sys.unraisablehook = sys.unraisablehook, send_again
     try:
         yield
     finally:
-        sys.unraisablehook = report_dropped
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

@@ -1,6 +1,5 @@
 """Exceptions that end a command with a message for the user, and the exit codes that go with them (see entente.console)."""
 
-import os
 import signal
 
 
@@ -39,8 +38,5 @@ def raise_stopped(number: int) -> None:
 
 def reason(error: BaseException) -> str:
     """Returns the reason for an error as one line: the system's message (`strerror`), or else the first line of its text."""
-    path = getattr(error, "filename", None)
-    if isinstance(path, str) and os.path.islink(path) and not os.path.exists(path):
-        return f"a link to {os.readlink(path)}, which does not exist; create it, or remove the link"
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     return str(text).splitlines()[0]

@@ -1,27 +1,16 @@
 """Escapes text of unknown origin, so that terminals and Markdown display it without interpreting it."""
 
-import logging
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 
-LONGEST = 4000  # maximum number of characters shown in a line
-CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories: control and format characters, surrogates, line separators
 MARKUP = re.compile(r"[\\`*\[\]<>&|~]|(?<![^\W_])_|_(?![^\W_])")  # an underscore within a word is not markup
 
 
-def line(text: str, longest: int = LONGEST) -> str:
+def line(text: str, longest: int = 4000) -> str:
     """Returns text as one line for a terminal or a log: escapes control characters, and shortens it to `longest` characters."""
-    printable = "".join(
-        character.encode("unicode_escape").decode() if unicodedata.category(character) in CONTROL else character
-        for character in text[: longest + 1]  # the rest of a very long text is not processed
-    )
+    escaped = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[: longest + 1])
+    printable = "".join(escaped)
     return printable if len(printable) <= longest else f"{printable[: longest - 3]}..."
-
-
-class LineFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return line(super().format(record))
 
 
 def markdown(text: str) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,12 +63,6 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
-
-
-def require_writable(folder: Path) -> None:
-    """Creates a folder, and raises OSError if it cannot be written to, so that long work does not end in vain."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=folder).close()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,8 +7,7 @@ again, page by page, at the next allocation. On a CPU, this takes a third of a t
 import ctypes
 import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import torch
 
@@ -21,13 +20,11 @@ MALLOC = {  # parameters of mallopt, numbered as in glibc's malloc.h
 }
 
 
-def keep_freed_memory() -> bool:
-    """Makes glibc keep freed memory from now on, and returns whether it succeeded."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library, without mallopt; or Windows, where CDLL(None) fails
-        return False
-    return all([mallopt(parameter, value) for parameter, value in MALLOC.items()])  # a list: sets all, even if one fails
+def keep_freed_memory() -> None:
+    """Makes glibc keep freed memory from now on."""
+    with suppress(AttributeError, OSError, TypeError):  # another C library, without mallopt; or Windows
+        for parameter, value in MALLOC.items():
+            ctypes.CDLL(None).mallopt(parameter, value)
 
 
 def return_freed_memory() -> None:
@@ -49,19 +46,3 @@ def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
     warnings.filterwarnings("ignore", message=r"`isinstance.treespec, LeafSpec.` is deprecated", category=FutureWarning)
     # All processes have the scores of the whole split, so there is nothing to average.
     warnings.filterwarnings("ignore", message="It is recommended to use .*sync_dist=True")
-
-
-@contextmanager
-def unchanged() -> Iterator[None]:
-    """Restores what `prepare_process` and the libraries change: loggers, warning filters and torch's number of threads."""
-    threads = torch.get_num_threads()
-    loggers = [logger for logger in logging.Logger.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
-    states = [(logger, logger.level, logger.propagate, [*logger.handlers]) for logger in loggers]
-    try:
-        with warnings.catch_warnings():
-            yield
-    finally:
-        torch.set_num_threads(threads)
-        for logger, level, propagate, handlers in states:
-            logger.setLevel(level)
-            logger.propagate, logger.handlers = propagate, handlers

@@ -32,14 +32,14 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str = "") -> Ki
 
 
 def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, Any]) -> Iterator[str]:
-    details: dict[str, list[Any]] = {}
+    details: dict[str, Any] = {}
     for detail in error.errors(include_url=False):
-        details.setdefault(_key(detail, values), []).append(detail)
+        details.setdefault(_key(detail, values), detail)  # of several alternatives, the first
     settings, values_by_key = settings_of(kind, values), dict(flat(values))
-    for key, same in details.items():
+    for key, first in details.items():
         if any(other.startswith(f"{key}.") for other in details):
             continue  # the value is a section, and its own problems are reported
-        value, first = values_by_key.get(key), same[0]
+        value = values_by_key.get(key)
         text = first["msg"].removeprefix("Value error, ")
         assignment = f"{key}={to_text(value)}"
         if first["type"] == "missing":
@@ -48,9 +48,6 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
             leaves = {name: item for name, item in flat({key: value}) if not isinstance(item, Mapping)} or {key: value}
             for name, item in leaves.items():
                 yield f"{name}={to_text(item)}: no such setting{suggestion(name, settings) or '; --help lists the settings'}"
-        elif first["type"] == "union_tag_invalid":
-            tags = first["ctx"]["expected_tags"].replace("'", "")
-            yield f"{key}.name={to_text(first['ctx']['tag'])}: choose one of {tags}"
         elif first["type"] == "value_error" and not text.startswith("give "):
             yield from text.splitlines()
         elif first["type"] == "value_error":
@@ -61,7 +58,7 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
             likely = (suggestion(item, names) for item in items if item not in names)
             yield f"{assignment}: {'choose' if words.startswith('one of') else 'give'} {words}{next(filter(None, likely), '')}"
         else:
-            yield f"{assignment}: give settings, each as {key}.KEY=VALUE"
+            yield f"{assignment}: {text}"
 
 
 def _key(detail: Any, values: Any) -> str:
@@ -86,14 +83,9 @@ def _schema(kind: type[Section]) -> Schema:
     return kind.model_json_schema()
 
 
-def forms_of(schema: Schema) -> list[Schema]:
-    """Returns the alternatives of a setting, or its schema if it has none."""
-    return schema.get("anyOf", [schema])
-
-
 def is_text(schema: Schema, text: str) -> bool:
     """Returns whether a setting takes what follows its `=` as text, such as 007, no or ${x}, instead of as YAML."""
-    types = {form.get("type", "object") for form in forms_of(schema) if not form.keys() & {"enum", "const"}}
+    types = {form.get("type", "object") for form in schema.get("anyOf", [schema]) if not form.keys() & {"enum", "const"}}
     starts = {"array": text.startswith("["), "object": text.startswith("{")}
     values = {"null": text == "null", "integer": text.isdecimal(), **starts}  # what the setting accepts besides text
     return "string" in types and not any(values[kind] for kind in types & values.keys())

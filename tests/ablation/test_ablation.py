@@ -347,12 +347,6 @@ def test_debug_wins_over_the_overrides_of_a_suite(trainer: str, steps: int) -> N
     assert {run.views.attention_every for run in runs.values()} == {1000}
 
 
-@pytest.mark.parametrize("variants", ["[no_residual]", "[no_residual,baseline]"])
-def test_a_suite_whose_first_variant_is_not_the_baseline_says_so(ablate: Ablate, variants: str) -> None:
-    ended = ablate(f"suite={variants}", "model.n_heads=3")
-    assert ended.code == 2 and "compared with no_residual, which comes first" in ended.out
-
-
 class SlowPool(ThreadPoolExecutor):
     """Returns the future of a task half a second after the task has begun."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bad_inputs import BEST, CASES, WORDS, Case, Result, arguments, content, run, spoil_files
+from bad_inputs import BEST, CASES, Case, Result, arguments, content, run, spoil_files
 from entente.checkpoint import read, write
 
 
@@ -55,14 +55,6 @@ def test_the_attention_of_an_odd_sentence_is_drawn(folder: Path, what: str) -> N
     ended = run(f"attention checkpoint=run sentence={shlex.quote(ODD[what])} layer=1 output=attention.png", folder)
     assert (ended.code, ended.err) == (0, "")
     assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("line", [WORDS.encode(), b"\xff"], ids=["too long", "no text"])
-def test_the_lines_that_come_first_are_translated(folder: Path, line: bytes) -> None:
-    text = b"Le chat voit le chien.\n\n" * 600  # more lines than the command translates at a time
-    ended = run("translate checkpoint=run search.beam=1 accelerator=cpu", folder, text + line + b"\nun\n")
-    assert ended.code == 2 and ended.problems.startswith("error: standard input, line 1201: ")
-    assert ended.out.count("\n") == 1200
 
 
 def test_one_line_is_a_corpus_that_gives_few_pieces(folder: Path) -> None:

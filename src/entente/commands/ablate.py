@@ -12,11 +12,11 @@ from pathlib import Path
 
 from entente.ablation import variants as ablations
 from entente.ablation.report import report
-from entente.ablation.runs import BASELINE, Run
+from entente.ablation.runs import Run
 from entente.ablation.suite import Job, Plan
 from entente.cli import LENGTHS, Composition, compose, key_of
 from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
-from entente.console import log, start_log
+from entente.console import start_log
 from entente.errors import InputError, Interrupted, Stopped
 from entente.recipe import RECIPES
 from entente.settings import RunSettings
@@ -40,9 +40,6 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         title, suite = settings.suite, settings.suites[settings.suite]
     else:
         title, suite = "suite", SuiteSettings(variants=settings.suite)
-        if suite.variants[0] != BASELINE:
-            advice = f"to compare with the unchanged model, put {BASELINE} first"
-            log.warning("the other variants are compared with %s, which comes first; %s", suite.variants[0], advice)
     typed = [text for text in composition.overrides if key_of(text).partition(".")[0] not in AblateSettings.model_fields]
     reserved = [text for text in typed if key_of(text) in ("ablation", "variant", "seed", "resume")]
     problems = [f"{text}: a suite sets it for each run; leave it out, and set suite and seeds" for text in reserved]

@@ -28,7 +28,7 @@ from entente.models.seq2seq import Seq2Seq
 from entente.process import prepare_process
 from entente.settings import AttentionKind, SearchSettings
 
-FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
+FORMATS = (".png", ".svg", ".pdf", ".jpg")  # any other output is a folder
 FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats
 NamedMap = tuple[str, record.AttentionMap]  # the name of a model, and one of its maps
 
@@ -40,9 +40,6 @@ def main(settings: AttentionSettings) -> None:
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     output = Path(settings.output)
-    if output.suffix and not _is_picture(output) and not output.is_dir():
-        rule = f"give a folder, or a name that ends in {', '.join(FORMATS)}"
-        raise InputError(f"output={settings.output}: not a picture format; {rule}")
     source, target, gold = _sentence(settings, paths[0])
     side_by_side = settings.occlusion or len(paths) > 1
     maps: list[NamedMap] = []
@@ -51,7 +48,7 @@ def main(settings: AttentionSettings) -> None:
         run = checkpoint.load(path)
         model, vocabulary = run.model, run.vocabulary
         name = f"{number}. {run.settings.model.name}" if len(paths) > 1 else str(run.settings.model.name)
-        src, tgt = record.read_sentence(model, vocabulary, source, target, SearchSettings(beam=settings.beam))
+        src, tgt = record.read_sentence(model, vocabulary, source, target, SearchSettings())
         if not target:
             sentences.append(f"{name}: {vocabulary.text(tgt)}")
         if not record.has_attention(model):

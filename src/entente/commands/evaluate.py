@@ -5,8 +5,6 @@ entente evaluate checkpoint=outputs/RUN src=my.fr tgt=my.en output=scores
 entente evaluate checkpoint=RUN intervene="[{mute: cross, layer: 2, head: 1}]"
 """
 
-from collections.abc import Iterator
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from rich.console import Console
 from entente import checkpoint
 from entente.attention.interventions import describe, intervene, with_means
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
-from entente.commands.outcomes import outcomes_of, table, valid_batches
+from entente.commands.outcomes import outcomes_of, table
 from entente.commands.settings import EvaluateSettings
 from entente.commands.stored import stored_corpus
 from entente.console import Task, log
@@ -24,20 +22,18 @@ from entente.data.batches import split_of
 from entente.data.corpora import Corpus, corpus_of
 from entente.data.files import read_parallel
 from entente.data.module import TranslationData
-from entente.data.pairs import Pair
 from entente.decoding.search import search_name, with_changes
 from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer, evaluate, show, write_translations
-from entente.files import is_split, require_writable, write_json, write_text
+from entente.files import is_split, write_json, write_text
 from entente.process import prepare_process
-from entente.settings import SearchSettings
 from entente.training.trainer import on_accelerator
 
 
 def main(settings: EvaluateSettings) -> None:
     """Scores splits of the corpus that a checkpoint was trained on, or the user's own files. Prints the scores, and writes
-    metrics.json and translations to `output`, if given, the translations before they are scored. The NLL always comes from
-    torch."""
+    metrics.json and translations to `output`, if given, the translations before they are scored. Of several lists of
+    interventions, it prints a table per split and writes interventions.json."""
     output = Path(settings.output) if settings.output else None
     if output and (output / "config.yaml").exists():  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
@@ -46,14 +42,21 @@ def main(settings: EvaluateSettings) -> None:
     search = with_changes(run.settings.search, settings.search.model_dump())
     scoring = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
     tokenize = bleu_tokenizer(run.settings, scoring)
-    corpus, splits = _own_files(settings, run) if settings.src else _stored_splits(settings, run)
+    corpus, splits = _own_files(settings) if settings.src else _stored_splits(settings, run)
     batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
     data = TranslationData(corpus, run.vocabulary, batch)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
     if settings.tables:
-        _compare(settings, run, data, splits, search, tokenize, output)
+        results = {}
+        with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
+            for split in splits:
+                outcomes = [*outcomes_of(run, data, split, settings.tables, search, tokenize, output)]
+                results[split] = [outcome._asdict() for outcome in outcomes]
+                Console(markup=False, emoji=False).print(table(outcomes, f"{settings.checkpoint}, {split}"))
+        if output:
+            write_json(output / "interventions.json", results)
         return
-    interventions = with_means(run.model, settings.interventions, partial(valid_batches, data))
+    interventions = with_means(run.model, settings.interventions, lambda: data.evaluation("valid").batches)
     with (
         on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision),
         intervene(run.model, interventions, run.vocabulary),
@@ -61,7 +64,7 @@ def main(settings: EvaluateSettings) -> None:
         for intervention in settings.interventions:
             log.info("with %s", describe(run.model, intervention))
         if output:
-            require_writable(output)
+            output.mkdir(parents=True, exist_ok=True)  # fails before the work if there can be no such folder
         metrics = {}
         for split in splits:
             log.info("evaluating %s", split)
@@ -104,26 +107,6 @@ def _measured(run: checkpoint.TrainedRun, data: TranslationData, splits: list[st
     return {split: measured[split] for split in splits}
 
 
-def _compare(
-    settings: EvaluateSettings,
-    run: checkpoint.TrainedRun,
-    data: TranslationData,
-    splits: list[str],
-    search: SearchSettings,
-    tokenize: str,
-    output: Path | None,
-) -> None:
-    """Prints a table of each split with a row for each list of interventions, and writes them to interventions.json."""
-    results = {}
-    with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
-        for split in splits:
-            outcomes = [*outcomes_of(run, data, split, settings.tables, search, tokenize, output)]
-            results[split] = [outcome._asdict() for outcome in outcomes]
-            Console(markup=False, emoji=False).print(table(outcomes, f"{settings.checkpoint}, {split}"))
-    if output:
-        write_json(output / "interventions.json", results)
-
-
 def _stored_splits(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[Corpus, list[str]]:
     """Returns the corpus of the run, and the requested splits without duplicates."""
     corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
@@ -132,18 +115,11 @@ def _stored_splits(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tu
     return corpus, list(dict.fromkeys(chain.from_iterable(splits)))
 
 
-def _own_files(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[Corpus, list[str]]:
+def _own_files(settings: EvaluateSettings) -> tuple[Corpus, list[str]]:
     """Returns a corpus and the name of its only test set, which holds the user's files and, if given, their gold links."""
     src, tgt = Path(str(settings.src)), Path(str(settings.tgt))
-
-    def short_enough() -> Iterator[Pair]:
-        for number, pair in enumerate(read_parallel(src, tgt), start=1):
-            for tokenizer, sentence, file in zip((run.vocabulary.src, run.vocabulary.tgt), pair, (src, tgt), strict=True):
-                tokenizer.refuse_too_long(sentence, f"{file}, line {number}")
-            yield pair
-
     name = src.name if is_split(src.name) else "own"
-    corpus = corpus_of(short_enough(), name, f"{src} and {tgt}")
+    corpus = corpus_of(read_parallel(src, tgt), name, f"{src} and {tgt}")
     if settings.alignments:
         corpus.gold[name] = read_pharaoh(Path(settings.alignments), corpus.valid["src"], corpus.valid["tgt"])
     return corpus, [name]

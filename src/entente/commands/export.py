@@ -6,8 +6,6 @@ Face's transformers. The folder has a README and a script that translates. Some 
   entente export checkpoint=outputs/RUN format=huggingface output=my-model
 """
 
-import csv
-import os
 import subprocess
 import sys
 import tempfile
@@ -28,7 +26,6 @@ from entente.errors import InputError
 from entente.export import ctranslate2, huggingface
 from entente.files import write_text
 from entente.process import prepare_process
-from entente.settings import SearchSettings
 
 WRITERS = {"ctranslate2": ctranslate2.write, "huggingface": huggingface.write}
 FILES = Path(__file__).parents[1] / "export"
@@ -57,7 +54,8 @@ def main(settings: ExportSettings) -> None:
         for file in (Path("translate.py"), Path("README.md")):
             template = Template((FILES / f"{settings.format}{file.suffix}.txt").read_text(encoding="utf-8"))
             write_text(folder / file, template.substitute(names))
-        equal = sum(a == b for a, b in zip(ours(run, sentences, search), theirs(folder, sentences), strict=True))
+        ours = [run.vocabulary.text(n_best[0].tokens) for n_best in translate(run.model, run.vocabulary, sentences, search)]
+        equal = sum(a == b for a, b in zip(ours, theirs(folder, sentences), strict=True))
         folder.rename(output)
     size = sum(path.stat().st_size for path in output.iterdir()) / 1e6
     log.info("%s: %.1f MB; see its README.md", output, size)
@@ -69,19 +67,11 @@ def main(settings: ExportSettings) -> None:
 def sentences_to_compare(settings: ExportSettings) -> list[str]:
     """Returns the first lines of `input`, or the first validation sentences of the run."""
     if settings.input:
-        if not (lines := [*islice(read_lines(Path(settings.input)), COMPARED)]):
-            raise InputError(f"input={settings.input}: has no line to compare; give a text of the source language")
-        return lines
-    path = Path(os.path.relpath(checkpoint.find(settings.checkpoint).resolve().parents[1])) / "translations" / "valid.tsv"
+        return [*islice(read_lines(Path(settings.input)), COMPARED)]
+    path = checkpoint.find(settings.checkpoint).resolve().parents[1] / "translations" / "valid.tsv"
     if not path.is_file():
         raise InputError(f"{path}: no such file, with sentences to compare; give a text of the source language as input=FILE")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [row[0] for row in islice(rows, 1, 1 + COMPARED)]
-
-
-def ours(run: checkpoint.TrainedRun, sentences: list[str], search: SearchSettings) -> list[str]:
-    return [run.vocabulary.text(n_best[0].tokens) for n_best in translate(run.model, run.vocabulary, sentences, search)]
+    return [line.partition("\t")[0] for line in path.read_bytes().decode().split("\n")[1:-1][:COMPARED]]
 
 
 def theirs(folder: Path, sentences: list[str]) -> list[str]:
@@ -90,7 +80,6 @@ def theirs(folder: Path, sentences: list[str]) -> list[str]:
     text = "".join(f"{sentence}\n" for sentence in sentences)
     done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     if done.returncode:
-        lines = done.stderr.decode(errors="replace").split("\n")
-        problem = next((line for line in reversed(lines) if line.strip()), f"exit code {done.returncode}")
+        problem = done.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
         raise InputError(f"{folder.name}/translate.py: cannot translate ({problem})")
     return done.stdout.decode().removesuffix("\n").split("\n")

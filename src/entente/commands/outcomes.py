@@ -1,8 +1,6 @@
 """Evaluates a model with several lists of interventions, and shows what each of them changes."""
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,12 +9,10 @@ from rich.table import Column, Table
 from entente import checkpoint
 from entente.attention.changes import STEPS
 from entente.attention.interventions import Intervention, intervene, parse, with_means
-from entente.console import Task, clock
-from entente.data.batches import Batch
+from entente.console import Task, show_share
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.evaluation import evaluate
-from entente.files import require_writable
 from entente.settings import SearchSettings
 
 
@@ -41,33 +37,23 @@ def outcomes_of(
     """Yields the outcome without interventions, and then that of each list. `to: mean` means that of the validation
     split. output: a folder that must be writable."""
     evaluation_split = data.evaluation(split)
-    resolved = [with_means(run.model, interventions, partial(valid_batches, data)) for interventions in ([], *lists)]
+    resolved = [with_means(run.model, each, lambda: data.evaluation("valid").batches) for each in ([], *lists)]
     for interventions in resolved:  # a mistake is found before anything is evaluated
         with intervene(run.model, interventions, run.vocabulary):
             if {"unmask": "future"} in interventions:
                 raise InputError(STEPS)
     if output:
-        require_writable(output)
-    began, done, translations = time.monotonic(), 0, list[str]()
-
-    def progress() -> str:
-        left = (time.monotonic() - began) / done * (len(lists) + 1 - done) if done else 0.0
-        return f"{split}: {done} of {len(lists) + 1} evaluations" + (f", {clock(left)} left" if done else "")
-
-    with Task(progress):
-        for listed, interventions in zip(([], *lists), resolved, strict=True):
-            with intervene(run.model, interventions, run.vocabulary):
+        output.mkdir(parents=True, exist_ok=True)  # fails before the work if there can be no such folder
+    translations: list[str] = []
+    rows = list(zip(([], *lists), resolved, strict=True))
+    with Task(f"evaluating {split}"):
+        for listed, interventions in show_share(rows, len(rows), "the evaluations"):
+            with Task("decoding"), intervene(run.model, interventions, run.vocabulary):
                 evaluation = evaluate(run.model, run.vocabulary, evaluation_split, search, tokenize)
             translations = translations or evaluation.hypotheses
             different = sum(a != b for a, b in zip(evaluation.hypotheses, translations, strict=True))
             bleu = float(evaluation.scores("bleu")["bleu"])
             yield Outcome([*listed], bleu, evaluation.nll, different / len(translations))
-            done += 1
-
-
-def valid_batches(data: TranslationData) -> Iterable[Batch]:
-    """Returns the batches of the validation split, which is the user's own text if there is no other."""
-    return data.evaluation("valid").batches
 
 
 def table(outcomes: Sequence[Outcome], title: str) -> Table:

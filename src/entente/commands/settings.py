@@ -119,8 +119,7 @@ class ExportSettings(Section):
 class AttentionSettings(Section):
     checkpoint: File | Files = setting(..., "checkpoint file, run's directory, or a list of these to draw side by side")
     sentence: str = setting("Il n'est pas aussi grand que son père.", "sentence in the source language")
-    target: str | None = setting(None, "translation for the model to read; null: the model's own translation")
-    beam: int = setting(1, "beam size for the model's own translation", ge=1, le=1000)
+    target: str | None = setting(None, "translation for the model to read; null: the model's own greedy translation")
     pair: str | None = setting(None, "pair of the run's corpus, such as test/1, instead of sentence and target")
     trust_data: bool = setting(False, TRUST)
     kind: AttentionKind | None = setting(None, "encoder, decoder or cross in a Transformer, alignment in a BiRNN; null: all")
@@ -147,14 +146,12 @@ class TraceSettings(Section):
     example: bool | Literal["transformer", "birnn"] = setting(
         False, "trace a tiny model of width 4 on two short sentences instead of a checkpoint; true: transformer"
     )
-    output: File | None = setting(None, "Markdown file, NAME.md, for a copy of the trace")
+    output: File | None = setting(None, "file for a copy of the trace, as Markdown")
     threads: Threads = None
 
     def conflicts(self) -> Iterator[str]:
         if bool(self.example) == bool(self.checkpoint):
             yield "checkpoint and example: set one of them, checkpoint=FILE, or example=true for a tiny model of its own"
-        if self.output and not self.output.lower().endswith(".md"):
-            yield f"output={self.output}: give a name that ends in .md"
 
 
 class SuiteSettings(Section):
@@ -197,10 +194,6 @@ class PageSettings(Section):
     )
     output: File | None = setting(None, "HTML file; null: page.html in the first run's directory")
     threads: Threads = None
-
-
-class RunsSettings(Section):
-    output_dir: OutputDir = "outputs"
 
 
 class AblationsSettings(Section):

@@ -1,21 +1,16 @@
 """Reads the corpus that a checkpoint names."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from entente.checkpoint import TrainedRun
 from entente.console import log
+from entente.data.corpora import Corpus, describe_sources, read_corpus
 from entente.errors import InputError
 
-if TYPE_CHECKING:
-    from entente.data.corpora import Corpus
 
-
-def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> "Corpus":
+def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
     """Reads the corpus that a checkpoint names. Raises InputError if it has files or URLs, which the checkpoint's author chose,
     and `trusted` is false."""
-    from entente.data.corpora import describe_sources, read_corpus  # imports datasets, which takes half a second
-
     if places := describe_sources(run.settings.data):
         if not trusted:
             raise InputError(f"checkpoint={path}: add trust_data=true to read the corpus that this checkpoint names: {places}")

@@ -6,7 +6,6 @@ translations and scores.
   entente train data=files data.train=pairs.tsv data.valid=valid.tsv
 """
 
-import threading
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -22,7 +21,6 @@ from entente.data.words import count_words
 from entente.distributed import share
 from entente.errors import InputError
 from entente.files import read_yaml
-from entente.process import unchanged
 from entente.recipe import RECIPES, for_corpus, summary
 from entente.settings import RunSettings
 from entente.trained import TrainedModel, load
@@ -34,7 +32,6 @@ from entente.validation import validate
 # Settings of `trainer` that, like output_dir, may be changed with resume=DIRECTORY, for example on another machine.
 OF_THE_MACHINE = ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")
 SAMPLE = 10_000  # pairs whose words are counted
-LOCK = threading.Lock()  # the random state, the signal handlers and Hydra's state belong to the process
 
 
 def main(settings: RunSettings, composition: Composition) -> Path:
@@ -85,16 +82,14 @@ def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[Ru
 
 def train(overrides: Sequence[str] = ()) -> TrainedModel:
     """Trains a run as `entente train` does, with overrides such as ["model=birnn", "seed=2"], and returns its best model.
-    Leaves signal handlers, loggers, warning filters, the number of threads and the random state unchanged; threads take turns.
     Raises InputError if the settings are invalid, Diverged if the loss diverges, and Interrupted if a signal stops the run."""
-    if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
+    if isinstance(overrides, str):
         raise InputError(f'{overrides!r}: give a list of settings, each as "KEY=VALUE"')
-    with LOCK, unchanged():
-        composition, problems = compose_checked("train", overrides, None)
-        settings: RunSettings = check("train", composition.values, problems)
-        if (settings.trainer.devices, settings.trainer.num_nodes) != (1, 1):
-            raise InputError("trainer.devices, trainer.num_nodes: set both to 1, or train with the command `entente train`")
-        return load(main(settings, composition))
+    composition, problems = compose_checked("train", overrides, None)
+    settings: RunSettings = check("train", composition.values, problems)
+    if (settings.trainer.devices, settings.trainer.num_nodes) != (1, 1):
+        raise InputError("trainer.devices, trainer.num_nodes: set both to 1, or train with the command `entente train`")
+    return load(main(settings, composition))
 
 
 def resumed_settings(settings: RunSettings, composition: Composition) -> RunSettings:
@@ -110,8 +105,6 @@ def resumed_settings(settings: RunSettings, composition: Composition) -> RunSett
     if not path.is_file():
         raise InputError(f"resume={settings.resume}: not a run's directory (it has no config.yaml); give one, or resume=auto")
     stored: Any = read_yaml(path)
-    if not isinstance(stored, dict) or not isinstance(stored.get("trainer"), dict):
-        raise InputError(f"resume={settings.resume}: {path} is not the configuration of a run")
     stored["trainer"] |= {name: getattr(settings.trainer, name) for name in OF_THE_MACHINE if f"trainer.{name}" in keys}
     stored |= {"resume": str(path.parent)} | ({"output_dir": settings.output_dir} if "output_dir" in keys else {})
     return validate(RunSettings, stored, where=f"{path}: ")

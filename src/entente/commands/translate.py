@@ -51,7 +51,8 @@ def main(settings: TranslateSettings) -> None:
     with output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         first = 1  # number of the first line of the chunk
-        for chunk in _chunks(_read(settings.input, run.vocabulary.src)):
+        lines = _read(settings.input, run.vocabulary.src)
+        while chunk := [*islice(lines, CHUNK)]:
             with Task(f"translating lines {first:,} to {first + len(chunk) - 1:,}{total}"):
                 translations = translate(run.model, run.vocabulary, chunk, search)
             for number, n_best in enumerate(translations, start=first):
@@ -79,10 +80,9 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
         while True:
             try:
                 sentence = clean(input(f"{src}> "))
-                sentence.encode()  # depending on the locale, Python reads a byte that is not UTF-8 as a lone surrogate
                 run.vocabulary.src.refuse_too_long(sentence, "sentence")
-            except (UnicodeError, InputError) as error:
-                print(error if isinstance(error, InputError) else "not UTF-8 text; set the terminal's encoding to UTF-8")
+            except InputError as error:
+                print(error)
                 continue
             if message := unseen(run.new_words(sentence)):
                 print(escape.line(message))
@@ -99,20 +99,6 @@ def _read(path: str | None, tokenizer: Tokenizer) -> Iterator[str]:
     for number, line in enumerate(read_lines(Path(path) if path else None), start=1):
         tokenizer.refuse_too_long(line, f"{path or 'standard input'}, line {number}")
         yield line
-
-
-def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yields CHUNK lines at a time. If reading a line raises InputError, yields the preceding lines before raising it."""
-    while True:
-        chunk: list[str] = []
-        try:
-            chunk.extend(islice(lines, CHUNK))
-        except InputError:
-            yield chunk
-            raise
-        if not chunk:
-            return
-        yield chunk
 
 
 def standard_output() -> TextIO:

@@ -1,7 +1,6 @@
 """Measures a corpus before a model is trained on it, and finds suspicious pairs. N is the number of pairs in all splits."""
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import chain, product
 from zlib import crc32
@@ -9,7 +8,6 @@ from zlib import crc32
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
-from entente import escape
 from entente.console import show_progress
 from entente.data.batches import Rows
 from entente.data.corpora import Corpus
@@ -76,7 +74,7 @@ def odd_text(pairs: Dataset) -> list[tuple[str, int]]:
     """Returns labels and rows of the pairs with invisible characters, or with signs of a wrong encoding."""
     marks = set[tuple[str, int]]()
     for i, text in enumerate(_sentences(pairs, *SIDES)):
-        if any(unicodedata.category(character) in escape.CONTROL for character in {*text}):
+        if not text.isprintable():
             marks.add(("invisible character", i % len(pairs)))
         if ENTITY.search(text):
             marks.add(("HTML entity", i % len(pairs)))

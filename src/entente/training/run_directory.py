@@ -28,7 +28,6 @@ from lightning.pytorch.loggers import Logger
 from entente import checkpoint, distributed
 from entente.console import log, stop_signals
 from entente.errors import InputError, Interrupted, Stopped, reason
-from entente.escape import LineFormatter
 from entente.files import read_yaml, write_text
 from entente.settings import RunSettings
 from entente.training import views
@@ -181,7 +180,7 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
                 if run.checkpoint != newest_checkpoint(run.path):
                     raise InputError(f"{run.path}: another process has trained this run meanwhile; start this command again")
                 file = stack.enter_context(closing(logging.FileHandler(run.path / "train.log", encoding="utf-8")))
-                file.setFormatter(LineFormatter("%(asctime)s %(message)s"))
+                file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
                 stack.callback(log.removeHandler, file)
                 log.addHandler(file)
                 views.wait_for_later_name(run.path)
