@@ -52,6 +52,9 @@ def test_every_head_and_sublayer_is_measured(folder: Path) -> None:
     assert (folder / "run/importance.png").read_bytes().startswith(b"\x89PNG") and (folder / "run/importance.svg").is_file()
     lines = [line for line in ended.out.splitlines() if line.startswith("\u2502")]
     assert lines[0].split()[1] == "none" and len(lines) == 1 + len(parts)
+    files = run("importance checkpoint=run/checkpoints/best.ckpt src=test.fr tgt=test.en output=own threads=1", folder)
+    assert files.code == 0, files.err
+    assert json.loads((folder / "own/importance.json").read_text()) == report | {"split": "test.fr"}
     alone = run("importance checkpoint=run/checkpoints/best.ckpt trust_data=true", folder)
     assert (alone.code, alone.err.count("\n")) == (2, 1) and "give output=FOLDER" in alone.err
 

@@ -15,17 +15,16 @@ from entente.attention.interventions import describe, intervene, with_means
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.outcomes import outcomes_of, table
 from entente.commands.settings import EvaluateSettings
-from entente.commands.stored import stored_corpus
+from entente.commands.stored import own_corpus, stored_corpus
 from entente.console import Task, log
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.batches import split_of
-from entente.data.corpora import Corpus, corpus_of
-from entente.data.files import read_parallel
+from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.decoding.search import search_name, with_changes
 from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer, evaluate, show, write_translations
-from entente.files import is_split, write_json, write_text
+from entente.files import write_json, write_text
 from entente.process import prepare_process
 from entente.training.trainer import on_accelerator
 
@@ -116,10 +115,9 @@ def _stored_splits(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tu
 
 
 def _own_files(settings: EvaluateSettings) -> tuple[Corpus, list[str]]:
-    """Returns a corpus and the name of its only test set, which holds the user's files and, if given, their gold links."""
-    src, tgt = Path(str(settings.src)), Path(str(settings.tgt))
-    name = src.name if is_split(src.name) else "own"
-    corpus = corpus_of(read_parallel(src, tgt), name, f"{src} and {tgt}")
+    """Returns the corpus of the user's files, with their gold links if given, and the name of its only test set."""
+    corpus = own_corpus(settings)
+    [name] = corpus.tests
     if settings.alignments:
         corpus.gold[name] = read_pharaoh(Path(settings.alignments), corpus.valid["src"], corpus.valid["tgt"])
     return corpus, [name]

@@ -3,7 +3,7 @@ skipped, one at a time, in the trained model (Michel et al. 2019; Voita et al. 2
 
 entente importance checkpoint=outputs/RUN split=test
 entente importance checkpoint=outputs/RUN split=valid search.beam=5
-entente importance checkpoint=model.ckpt trust_data=true output=FOLDER
+entente importance checkpoint=model.ckpt src=my.fr tgt=my.en output=FOLDER
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from entente.attention.interventions import Intervention, mute, mute_part, skip
 from entente.attention.record import KIND_NAMES
 from entente.commands.outcomes import Outcome, outcomes_of, table
 from entente.commands.settings import ImportanceSettings
-from entente.commands.stored import stored_corpus
+from entente.commands.stored import own_corpus, stored_corpus
 from entente.console import log
 from entente.data.module import TranslationData
 from entente.decoding.search import search_name, with_changes
@@ -51,13 +51,15 @@ def main(settings: ImportanceSettings) -> None:
     run = checkpoint.load(settings.checkpoint)
     search, parts = with_changes(run.settings.search, settings.search.model_dump()), [*parts_of(run.model)]
     batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
-    data = TranslationData(stored_corpus(run, settings.checkpoint, settings.trust_data), run.vocabulary, batch)
+    corpus = own_corpus(settings) if settings.src else stored_corpus(run, settings.checkpoint, settings.trust_data)
+    split = next(iter(corpus.tests)) if settings.src else settings.split
+    data = TranslationData(corpus, run.vocabulary, batch)
     lists, tokenize = [[part.intervention] for part in parts], bleu_tokenizer(run.settings, run.settings.evaluation)
     with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
-        plain, *outcomes = outcomes_of(run, data, settings.split, lists, search, tokenize, output)
-    content = {"split": settings.split, "search": search_name(search), "plain": plain._asdict()}
+        plain, *outcomes = outcomes_of(run, data, split, lists, search, tokenize, output)
+    content = {"split": split, "search": search_name(search), "plain": plain._asdict()}
     write_json(output / "importance.json", content | {"parts": [outcome._asdict() for outcome in outcomes]})
-    title = f"{run.summary()}: {settings.split}, {search_name(search)}, BLEU {plain.bleu:.2f}, NLL {plain.nll:.3f}"
+    title = f"{run.summary()}: {split}, {search_name(search)}, BLEU {plain.bleu:.2f}, NLL {plain.nll:.3f}"
     values, largest = losses(parts, outcomes, plain)
     figure = draw_heads(values, title, largest)
     for suffix in (".png", ".svg"):

@@ -45,19 +45,26 @@ class DecodingSettings(Section):
     search: SearchChanges = SearchChanges()
 
 
+class ScoringSettings(DecodingSettings):
+    trust_data: bool = setting(False, TRUST)
+    src: File | None = setting(None, "file of source sentences to score instead of a split; needs tgt=FILE too")
+    tgt: File | None = setting(None, "like src, for the target")
+
+    def conflicts(self) -> Iterator[str]:
+        if bool(self.src) != bool(self.tgt):
+            yield "src and tgt go together: give both files, src=FILE tgt=FILE"
+
+
 class EvaluationChanges(Section):
     tokenize: BleuTokenizer | None = setting(None, RUNS)
     metrics: Metrics | None = setting(None, RUNS)
 
 
-class EvaluateSettings(DecodingSettings):
+class EvaluateSettings(ScoringSettings):
     split: str | Texts = setting(
         "test", "split or splits of the corpus, or all; test@alone batches each sentence alone, test@mixed mixes lengths"
     )
     evaluation: EvaluationChanges = EvaluationChanges()
-    trust_data: bool = setting(False, TRUST)
-    src: File | None = setting(None, "file of source sentences to score instead of a split; needs tgt=FILE too")
-    tgt: File | None = setting(None, "like src, for the target")
     attention: bool = setting(False, "also measure the attention, and score it as a word alignment")
     alignments: File | None = setting(
         None, "file of gold links between words split at spaces; 0-0 is a sure link, 1?3 a possible one"
@@ -79,8 +86,7 @@ class EvaluateSettings(DecodingSettings):
         return [each for each in self.intervene if not isinstance(each, dict)]
 
     def conflicts(self) -> Iterator[str]:
-        if bool(self.src) != bool(self.tgt):
-            yield "src and tgt go together: give both files, src=FILE tgt=FILE"
+        yield from super().conflicts()
         if self.alignments and not self.src:
             yield f"alignments={self.alignments} needs src=FILE and tgt=FILE; give these too, or leave out alignments"
         for name, value in (("alignments", self.alignments), ("occlusion", self.occlusion)):
@@ -90,9 +96,8 @@ class EvaluateSettings(DecodingSettings):
             yield "attention=true: give one list of interventions that is not in another list, or leave out attention"
 
 
-class ImportanceSettings(DecodingSettings):
+class ImportanceSettings(ScoringSettings):
     split: str = setting("test", "split of the corpus")
-    trust_data: bool = setting(False, TRUST)
     output: File | None = setting(None, "folder for importance.json and its picture; null: the run's directory")
 
 

@@ -1,11 +1,14 @@
-"""Reads the corpus that a checkpoint names."""
+"""Reads the corpus that a checkpoint names, or the user's own files instead."""
 
 from pathlib import Path
 
 from entente.checkpoint import TrainedRun
+from entente.commands.settings import ScoringSettings
 from entente.console import log
-from entente.data.corpora import Corpus, describe_sources, read_corpus
+from entente.data.corpora import Corpus, corpus_of, describe_sources, read_corpus
+from entente.data.files import read_parallel
 from entente.errors import InputError
+from entente.files import is_split
 
 
 def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
@@ -16,3 +19,9 @@ def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
             raise InputError(f"checkpoint={path}: add trust_data=true to read the corpus that this checkpoint names: {places}")
         log.info("reading the corpus that %s names: %s", path, places)
     return read_corpus(run.settings.data, Path("outputs/cache"))
+
+
+def own_corpus(settings: ScoringSettings) -> Corpus:
+    """Returns a corpus whose only test set holds the files `src` and `tgt`."""
+    src, tgt = Path(str(settings.src)), Path(str(settings.tgt))
+    return corpus_of(read_parallel(src, tgt), src.name if is_split(src.name) else "own", f"{src} and {tgt}")
