@@ -23,7 +23,7 @@ from datasets.table import MemoryMappedTable
 from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
-from entente.data.files import INVISIBLE, SPACES, Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
+from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair, Pairs, hold_out, match_key
 from entente.data.words import count_words
 from entente.errors import InputError, reason
@@ -46,7 +46,6 @@ class Corpus:
     tests: dict[str, Dataset]
     dropped: dict[str, int] = field(default_factory=dict)  # nonzero numbers of dropped pairs by "split: reason"
     read: dict[str, int] = field(default_factory=dict)  # number of pairs read, by split, before any were held out or dropped
-    cleaned: dict[str, int] = field(default_factory=dict)  # numbers of pairs with characters that `clean` changed, likewise
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
     weights: np.ndarray | None = None  # (N,) how many times an epoch contains each training pair; None if all are 1
 
@@ -216,33 +215,26 @@ def describe_sources(settings: DataSettings) -> str:
 def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path) -> None:
     """Stores the corpus. Long and uneven pairs are dropped from train only, since a score covers all sentences of its split.
     Without a validation set, pairs of the first text are held out, and extra pairs that contain a held-out sentence dropped."""
-    read, dropped, changes = Counter[str](), Counter[str](), Counter[str]()
+    read, dropped = Counter[str](), Counter[str]()
     max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
 
-    def cleaned(split: str, text: Source) -> Iterator[Pair]:
-        for pair in text.pairs:
-            for kind, pattern in (("invisible characters", INVISIBLE), ("tabs or unusual spaces", SPACES)):
-                changes[f"{split}: {kind}"] += any(map(pattern.search, pair))
-            yield clean(pair[0]), clean(pair[1])
-
-    def usable(text: Source) -> Iterator[Pair]:
-        """Yields the pairs of a training text that are neither too long nor uneven, and those that are empty."""
-        for pair in cleaned("train", text):
-            shorter, longer = sorted(map(count_words, pair))
+    def usable(split: str, text: Source) -> Iterator[Pair]:
+        for src, tgt in text.pairs:
+            pair = clean(src), clean(tgt)
+            read[split] += 1
+            shorter, longer = sorted(map(count_words, pair)) if split == "train" else (0, 0)
             if longer > max_words:
                 dropped["train: over-long"] += 1
             elif shorter and longer > max_ratio * shorter:
                 dropped["train: uneven"] += 1
+            elif not all(pair):
+                dropped[f"{split}: empty"] += 1
             else:
                 yield pair
 
-    texts = [Pairs(usable(text), scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
-    read["train"] = dropped.total()
+    texts = [Pairs(usable("train", text), scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
     evaluated = {name: text for name, (text, *_) in sources.items() if name != "train"}
-    parts = {name: Pairs(cleaned(name, text), folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
-    for name, part in [*(("train", text) for text in texts), *parts.items()]:
-        read[name] += part.read
-        dropped[f"{name}: empty"] += part.read - len(part)
+    parts = {name: Pairs(usable(name, text), folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
     masks, held_out = [np.ones(len(text), bool) for text in texts], set[str]()  # masks of the pairs that are not held out
     if "valid" not in parts:
         rows = _held_out_rows(texts[0], settings, with_test="test" not in parts)
@@ -270,8 +262,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     content = {
         "digests": {name: part.digest for name, part in parts.items()},
         "read": read,
-        "dropped": +dropped,
-        "cleaned": +changes,
+        "dropped": dropped,
         "weights": [text.weight for text in sources["train"]],
         "sizes": sizes,
         "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in evaluated.items() if text.gold},
@@ -311,5 +302,4 @@ def _open(folder: Path) -> Corpus:
     weights = np.repeat(np.array(content["weights"], np.int16), content["sizes"])
     gold = {name: [*map(Gold.from_lists, links)] for name, links in content["gold"].items()}
     train, valid = splits.pop("train"), splits.pop("valid")
-    counts = content["dropped"], content["read"], content["cleaned"]
-    return Corpus(train, valid, splits, *counts, gold, weights if weights.max() > 1 else None)
+    return Corpus(train, valid, splits, content["dropped"], content["read"], gold, weights if weights.max() > 1 else None)
