@@ -44,7 +44,7 @@ def write(run: checkpoint.TrainedRun, folder: Path, positions: int, quantization
     options = {"pre_norm": not post, "rms_norm": rms, "ffn_glu": gated}
     if model.positions == "rotary":
         options |= {"rotary_dim": first.self_attention.d_k // 2 * 2, "rotary_interleave": False}
-    specs = import_package("ctranslate2").specs.transformer_spec
+    specs = import_package("ctranslate2", "ctranslate2").specs.transformer_spec
     activation = specs.common_spec.Activation.SWISH if gated else specs.common_spec.Activation.RELU
     sides = (specs.TransformerEncoderSpec, specs.TransformerDecoderSpec)
     spec = specs.TransformerSpec(*(side(len(model.encoder), model.n_heads, activation=activation, **options) for side in sides))
