@@ -20,7 +20,6 @@ from entente.data.words import count_words, distinct_words
 SIDES = ("src", "tgt")
 WORST = 200  # minimum number of pairs listed as misaligned; every pair above SUSPECT is listed
 SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
-SAMPLE = 20_000  # maximum number of sentences per split and side to encode
 ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,4});", re.IGNORECASE)  # such as &apos; and &#233;
 MOJIBAKE = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
 WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
@@ -35,14 +34,13 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
     numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
     for side, (name, part) in product(SIDES, corpus.splits.items()):
         lengths = np.array([count_words(text) for text in _sentences(part, side)])
-        sample = slice(None, None, -(-len(part) // SAMPLE))
-        pieces = sum(map(len, getattr(vocabulary, side).encode_all(part[sample][side])))
+        pieces = sum(len(ids) for block in texts(part, side) for ids in getattr(vocabulary, side).encode_all(block))
         numbers[name] |= {
             f"{side} words": int(lengths.sum()),
             f"{side} length in words, median": int(np.median(lengths)),
             f"{side} length in words, 95%": int(np.percentile(lengths, 95)),
             f"{side} length in words, longest": int(lengths.max()),
-            f"{side} pieces per word": pieces / float(lengths[sample].sum()),
+            f"{side} pieces per word": pieces / int(lengths.sum()),
         }
     return numbers
 
