@@ -153,24 +153,17 @@ class TrainingBatches:
         (all_size, size), left = self._sizes, self.position - self.until(self._all_epochs)
         return self.position / all_size if left < 0 else self._all_epochs + left / size
 
-    def _batches(self) -> Iterator[tuple[int, Batch | None]]:
-        """Yields the number of target tokens of each batch from `position` on, and the batch if it is for this process."""
+    def __iter__(self) -> Iterator[Batch]:
         first = int(self.epochs())
         skipped = self.position - int(self.until(first))
-        batches = islice(chain.from_iterable(map(self.epoch, count(first))), skipped, None)
-        for position, rows in enumerate(batches, start=self.position):
-            tokens, batch = int(self._tgt.lengths[rows].sum()) - len(rows), None  # without BOS
-            if position % self._processes == self._rank:
-                with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
-                    batch = collate(self._src, self._tgt, rows.tolist())._replace(position=position)
-            yield tokens, batch
-
-    def __iter__(self) -> Iterator[Batch]:
-        batches = self._batches()
+        batches = enumerate(islice(chain.from_iterable(map(self.epoch, count(first))), skipped, None), start=self.position)
         while step := [*islice(batches, self.batches_per_step)]:
-            tokens = sum(count for count, _ in step)
-            for batch in (batch for _, batch in step if batch):
-                yield batch._replace(step_tokens=tokens)
+            tokens = sum(int(self._tgt.lengths[rows].sum()) - len(rows) for _, rows in step)  # without BOS
+            for position, rows in step:
+                if position % self._processes == self._rank:
+                    with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
+                        batch = collate(self._src, self._tgt, rows.tolist())
+                    yield batch._replace(step_tokens=tokens, position=position)
 
     def consume(self) -> None:
         self.position += self._processes
