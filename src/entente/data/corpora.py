@@ -35,6 +35,7 @@ VERSION = 4  # of the stored corpora; raise it whenever the same settings and fi
 SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 URL = ("http://", "https://")
+NO_PAIR = "{}: no sentence pair is left after dropping empty, over-long and uneven ones"
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,8 @@ def corpus_of(pairs: Iterable[Pair], name: str, where: str) -> Corpus:
     """Returns a corpus for evaluation only, in which every split has the same pairs. name: that of the test set."""
     read = [(clean(src), clean(tgt)) for src, tgt in pairs]
     usable = [pair for pair in read if all(pair)]
-    _refuse_empty(len(usable), where)
+    if not usable:
+        raise InputError(NO_PAIR.format(where))
     if len(usable) < len(read):
         log.info("dropped %d pairs: empty", len(read) - len(usable))
     dataset = Dataset.from_dict(dict(zip(("src", "tgt"), zip(*usable, strict=True), strict=True)))
@@ -235,34 +237,24 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     texts = [Pairs(usable("train", text), scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
     evaluated = {name: text for name, (text, *_) in sources.items() if name != "train"}
     parts = {name: Pairs(usable(name, text), folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
-    masks, held_out = [np.ones(len(text), bool) for text in texts], set[str]()  # masks of the pairs that are not held out
+    masks = [np.ones(len(text), bool) for text in texts]  # which pairs to train on
     if "valid" not in parts:
         rows = _held_out_rows(texts[0], settings, with_test="test" not in parts)
         masks[0] = rows.pop("train")
-        for name, mask in rows.items():
-            parts[name] = Pairs(compress(texts[0], mask), folder / f"{name}.arrow", texts[0].where)
-            if len(texts) > 1:
-                held_out.update(match_key(side) for pair in parts[name] for side in pair)
-    sizes: list[int] = []  # of each text in train
-
-    def training_pairs() -> Iterator[Pair]:
-        for text, mask in zip(texts, masks, strict=True):
-            sizes.append(0)
-            for pair in compress(text, mask):
-                if held_out and any(match_key(side) in held_out for side in pair):
-                    dropped["train: held-out sentence"] += 1
-                else:
-                    sizes[-1] += 1
-                    yield pair
-            _refuse_empty(sizes[-1], text.where)
-
-    parts["train"] = Pairs(training_pairs(), folder / "train.arrow", "train")
-    for part in parts.values():
-        _refuse_empty(len(part), part.where)
+        parts |= {name: Pairs(compress(texts[0], mask), folder / f"{name}.arrow", name) for name, mask in rows.items()}
+        held_out = {match_key(side) for name in rows for pair in parts[name] for side in pair}
+        for i, text in enumerate(texts[1:], start=1):
+            masks[i] = np.array([held_out.isdisjoint(map(match_key, pair)) for pair in text], bool)
+            dropped["train: held-out sentence"] += len(text) - int(masks[i].sum())
+    sizes = [int(mask.sum()) for mask in masks]
+    for part, size in [*zip(texts, sizes, strict=True), *((part, len(part)) for part in parts.values())]:
+        if not size:
+            raise InputError(NO_PAIR.format(part.where))
+    parts["train"] = Pairs(chain.from_iterable(map(compress, texts, masks)), folder / "train.arrow", "train")
     content = {
         "digests": {name: part.digest for name, part in parts.items()},
         "read": read,
-        "dropped": dropped,
+        "dropped": +dropped,
         "weights": [text.weight for text in sources["train"]],
         "sizes": sizes,
         "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in evaluated.items() if text.gold},
@@ -285,11 +277,6 @@ def _held_out_rows(pairs: Pairs, settings: Any, with_test: bool) -> dict[str, np
         problem = f"of {n} pair{'s' * (n != 1)}, none is left for {empty[0]}; pairs that share a sentence stay together"
         raise InputError(f"data.split.valid={to_text(split.valid)} data.split.test={to_text(split.test)}: {problem}")
     return masks
-
-
-def _refuse_empty(n: int, where: str) -> None:
-    if not n:
-        raise InputError(f"{where}: no sentence pair is left after dropping empty, over-long and uneven ones")
 
 
 def _open(folder: Path) -> Corpus:
