@@ -126,10 +126,8 @@ class TrainingBatches:
         always = len(src) if always is None else always
         self.dropped = always - int(np.searchsorted(rows, always))  # without the swapped copies, which would count twice
         if self.dropped == always:
-            raise InputError(
-                f"data.batch.max_tokens={max_tokens}: every training pair is longer; the shortest has "
-                f"{self._longest[:always].min()} tokens on its longer side, so give at least that many"
-            )
+            shortest = self._longest[:always].min()
+            raise InputError(f"data.batch.max_tokens={max_tokens}: every training pair is longer; give at least {shortest}")
         rows = rows if weights is None else rows.repeat(weights[rows])
         self._all_epochs, self._all_rows, self._rows = all_epochs, rows, rows[: np.searchsorted(rows, always)]
         self._sizes = [len(_cut(np.sort(self._longest[part])[::-1], max_tokens)) for part in (self._all_rows, self._rows)]
