@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from entente import distributed
-from entente.console import log, show_share
+from entente.console import log, show_progress, show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, SEPARATORS, Vocabulary
 from entente.data.words import TOKENIZERS, count_words
@@ -53,16 +53,12 @@ class Evaluation:
 
     def scores(self, *names: str) -> dict[str, Any]:
         """Returns the named scores and their signatures. BLEU (Papineni et al. 2002) and chrF (Popović 2015) range from 0 to
-        100; higher is better. TER (Snover et al. 2006) is in percent; lower is better. Shows progress, since TER takes minutes
-        for long sentences in a wrong order."""
+        100; higher is better. TER (Snover et al. 2006) is in percent; lower is better."""
         scores: dict[str, Any] = {"signature": {}}
         for name in names:
-            metric, pairs = metric_of(name, self.tokenize), zip(self.hypotheses, self.references, strict=True)
-            statistics = [
-                metric._extract_corpus_statistics([hypothesis], [[reference]])[0]
-                for hypothesis, reference in show_share(pairs, len(self.references), f"the sentences, for {METRICS[name]}")
-            ]
-            scores[name] = float(metric._aggregate_and_compute(statistics).score)
+            show_progress(METRICS[name])  # TER takes minutes for long sentences in a wrong order
+            metric = metric_of(name, self.tokenize)
+            scores[name] = float(metric.corpus_score(self.hypotheses, [self.references]).score)
             scores["signature"][name] = str(metric.get_signature())
         return scores
 
@@ -102,7 +98,7 @@ def bleu_tokenizer(run: RunSettings, evaluation: EvaluationSettings) -> str:
 
 @cache
 def metric_of(name: str, tokenize: str) -> Any:
-    return BLEU(tokenize=tokenize) if name == "bleu" else {"chrf": CHRF, "ter": TER}[name]()
+    return BLEU(tokenize=tokenize, force=True) if name == "bleu" else {"chrf": CHRF, "ter": TER}[name]()
 
 
 def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:

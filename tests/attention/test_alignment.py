@@ -192,7 +192,7 @@ def test_the_links_of_a_mean_of_heads_are_those_of_the_mean_weights() -> None:
 
 def test_pharaoh_links_are_read_and_written(tmp_path: Path) -> None:
     path = tmp_path / "gold"
-    path.write_text("0-1 1?0 2p2\n\n1-0\n")
+    path.write_text("0-1 0?1 1?0 2p2\n\n1-0\n")
     src, tgt = ["a b c", "x", "l' un"], ["d e f", "y", "z"]
     gold = read_pharaoh(path, src, tgt)
     assert [g.sure for g in gold] == [{(0, 1)}, set(), {(1, 0)}]
@@ -201,7 +201,7 @@ def test_pharaoh_links_are_read_and_written(tmp_path: Path) -> None:
     for text, line in (
         ("0-3\n\n\n", "line 1: '?0-3"),
         ("\n0-1-2\n\n", "line 2: '0-1-2' is not a link"),
-        ("0-0\n", "1 line of links"),
+        ("0-0\n", "1 lines for 3 pairs"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=line):

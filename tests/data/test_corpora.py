@@ -85,13 +85,6 @@ def test_dropped_pairs_are_counted(read: Callable[..., Corpus], write: Callable[
     assert even.dropped == {}
 
 
-def test_pairs_with_characters_to_clean_are_counted(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
-    corpus = read(train=write("t", "u\u00adn\na\u2003b\nc", "one\ntwo\u200b\n c"), test=write("s", "x\ty", "z"))
-    assert corpus.train.to_dict() == {"src": ["un", "a b", "c"], "tgt": ["one", "two", "c"]}
-    names = ("train: invisible characters", "train: tabs or unusual spaces", "test: tabs or unusual spaces")
-    assert corpus.cleaned == dict(zip(names, (2, 1, 1), strict=True))
-
-
 def test_the_settings_that_select_the_text_are_named() -> None:
     settings = FilesSettings(train={"src": "a.fr", "tgt": "a.en"}, test={"news": "n.tsv"}, root="x")
     names = "data.name=files, data.root=x, data.train.src=a.fr, data.train.tgt=a.en, data.test.news=n.tsv"

@@ -5,7 +5,6 @@ import csv
 import gzip
 import io
 import json
-import logging
 import lzma
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -158,15 +157,6 @@ def test_headings_are_recognised(read: Callable[..., list[Pair]], columns: Colum
         assert read("x.csv", text.replace("\t", delimiter), columns) == expected
 
 
-def test_a_heading_that_is_read_as_a_pair_is_named(
-    read: Callable[..., list[Pair]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
-    assert read("x.tsv", "en\tsource\tid\nb\ta\t3", SWAPPED)[1:] == read("y.tsv", "b\ta", SWAPPED) == [("a", "b")]
-    [line] = {*caplog.messages}
-    assert "x.tsv: its first row, en, source, id, is read as a pair; if it is a heading, give columns by name" in line
-
-
 def test_keys_and_columns_by_name(read: Callable[..., list[Pair]]) -> None:
     named = Columns(("fr", "en"), ("French", "English"))
     assert read("x.jsonl", '{"French": "a", "English": "b"}', named) == [("a", "b")]
@@ -204,7 +194,6 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.tsv", gzip.compress(b"", mtime=0), BY_NUMBER, ": the file is empty$"),
         ("x.tsv", b"\xef\xbb\xbfa\tb\n\xff\tc", BY_NUMBER, ", line 2: not UTF-8 text; "),
         ("x.tsv", gzip.compress(b"a\tb\n\n\xe9", mtime=0), BY_NUMBER, ", line 3: not UTF-8 text; "),
-        ("x.tsv.zip", b"PK\3\4", BY_NUMBER, ": a zip archive; unpack it"),
         ("x.json", "[\n" + GOOD, BY_NAME, ", item 1: not a JSON object; each line, or each item of an array, must be"),
         ("x.json", "[" + GOOD + ", 3]", BY_NAME, ", item 2: not a JSON object; "),
         ("x.jsonl", GOOD + "[3]", BY_NAME, ", line 2: not a JSON object; "),

@@ -106,7 +106,6 @@ def test_the_command_prints_advice_and_writes_lists(tmp_path: Path) -> None:
     assert ended.code == 0 and "Traceback" not in ended.err
     assert max(map(len, ended.out.splitlines())) <= 80
     advice = ended.out.partition("\nAdvice\n")[2]
-    assert "replaced by spaces: 3 train: invisible" in " ".join(ended.out.split())
     assert "1 train: empty." in advice and "Pairs with invisible characters: 2." in advice and "are in lists." in advice
     names = ["duplicates.tsv", "leaks.tsv", "misalignment.tsv", "odd.tsv"]
     assert sorted(path.name for path in (tmp_path / "lists").iterdir()) == names

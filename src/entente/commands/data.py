@@ -41,9 +41,6 @@ def main(settings: InspectSettings) -> None:
         values = [measured[what] for measured in numbers.values()]
         table.add_row(what, *(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in values))
     console.print(table)
-    if corpus.cleaned:
-        changes = ", ".join(f"{count:,} {what}" for what, count in corpus.cleaned.items())
-        console.print(f"\nPairs with characters that were dropped, or replaced by spaces: {changes}.")
     console.print("\nPairs are numbered from 1 in each split, after some have been dropped or held out.")
     console.print("Misalignment is about 0 for a typical pair and 1 for a mismatched one; it can exceed 1.")
     for name, items in lists.items():

@@ -35,27 +35,20 @@ class Gold(NamedTuple):
 
 def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[Gold]:
     """Returns each pair's alignment; words are split at spaces. Raises InputError if the file does not match the pairs."""
-    lines = [*read_lines(path)]
-    if (n := len(lines)) != len(sources):
-        counts = f"{n} line{'s' * (n != 1)} of links for {len(sources)} pairs of sentences"
-        raise InputError(f"{path}: {counts}; give one line for each pair that has text on both sides")
-    pairs = enumerate(zip(lines, sources, targets, strict=True), start=1)
-    return [_gold(line, pair, f"{path}, line {number}") for number, (line, *pair) in pairs]
-
-
-def _gold(line: str, pair: Sequence[str], where: str) -> Gold:
-    src, tgt = ([match.span() for match in re.finditer(r"[^ ]+", text)] for text in pair)
-    sure, possible = set[Link](), set[Link]()
-    for token in line.split():
-        match = LINK.fullmatch(token)
-        if not match or int(match[1]) >= len(src) or int(match[3]) >= len(tgt):
-            rule = f"write i-j for a sure one, i?j for a possible one; i is below {len(src)}, and j below {len(tgt)}"
-            raise InputError(f"{where}: {token[:40]!r} is not a link; {rule}")
-        link = int(match[1]), int(match[3])
-        possible.add(link)
-        if match[2] == "-":
-            sure.add(link)
-    return Gold(src, tgt, frozenset(sure), frozenset(possible))
+    lines, alignments = [*read_lines(path)], []
+    if len(lines) != len(sources):
+        raise InputError(f"{path}: {len(lines)} lines for {len(sources)} pairs that have text on both sides; give one for each")
+    for number, (line, *pair) in enumerate(zip(lines, sources, targets, strict=True), start=1):
+        src, tgt = ([match.span() for match in re.finditer(r"[^ ]+", text)] for text in pair)
+        links: dict[str, set[Link]] = {"-": set(), "?": set(), "p": set()}
+        for token in line.split():
+            match = LINK.fullmatch(token)
+            if not match or int(match[1]) >= len(src) or int(match[3]) >= len(tgt):
+                rule = f"write i-j for a sure one, i?j for a possible one; i is below {len(src)}, and j below {len(tgt)}"
+                raise InputError(f"{path}, line {number}: {token[:40]!r} is not a link; {rule}")
+            links[match[2]].add((int(match[1]), int(match[3])))
+        alignments.append(Gold(src, tgt, frozenset(links["-"]), frozenset().union(*links.values())))
+    return alignments
 
 
 def pharaoh(sentences: Iterable[Collection[Link]]) -> str:

@@ -126,10 +126,8 @@ class TrainingBatches:
         always = len(src) if always is None else always
         self.dropped = always - int(np.searchsorted(rows, always))  # without the swapped copies, which would count twice
         if self.dropped == always:
-            raise InputError(
-                f"data.batch.max_tokens={max_tokens}: every training pair is longer; the shortest has "
-                f"{self._longest[:always].min()} tokens on its longer side, so give at least that many"
-            )
+            shortest = self._longest[:always].min()
+            raise InputError(f"data.batch.max_tokens={max_tokens}: every training pair is longer; give at least {shortest}")
         rows = rows if weights is None else rows.repeat(weights[rows])
         self._all_epochs, self._all_rows, self._rows = all_epochs, rows, rows[: np.searchsorted(rows, always)]
         self._sizes = [len(_cut(np.sort(self._longest[part])[::-1], max_tokens)) for part in (self._all_rows, self._rows)]
@@ -153,24 +151,17 @@ class TrainingBatches:
         (all_size, size), left = self._sizes, self.position - self.until(self._all_epochs)
         return self.position / all_size if left < 0 else self._all_epochs + left / size
 
-    def _batches(self) -> Iterator[tuple[int, Batch | None]]:
-        """Yields the number of target tokens of each batch from `position` on, and the batch if it is for this process."""
+    def __iter__(self) -> Iterator[Batch]:
         first = int(self.epochs())
         skipped = self.position - int(self.until(first))
-        batches = islice(chain.from_iterable(map(self.epoch, count(first))), skipped, None)
-        for position, rows in enumerate(batches, start=self.position):
-            tokens, batch = int(self._tgt.lengths[rows].sum()) - len(rows), None  # without BOS
-            if position % self._processes == self._rank:
-                with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
-                    batch = collate(self._src, self._tgt, rows.tolist())._replace(position=position)
-            yield tokens, batch
-
-    def __iter__(self) -> Iterator[Batch]:
-        batches = self._batches()
+        batches = enumerate(islice(chain.from_iterable(map(self.epoch, count(first))), skipped, None), start=self.position)
         while step := [*islice(batches, self.batches_per_step)]:
-            tokens = sum(count for count, _ in step)
-            for batch in (batch for _, batch in step if batch):
-                yield batch._replace(step_tokens=tokens)
+            tokens = sum(int(self._tgt.lengths[rows].sum()) - len(rows) for _, rows in step)  # without BOS
+            for position, rows in step:
+                if position % self._processes == self._rank:
+                    with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
+                        batch = collate(self._src, self._tgt, rows.tolist())
+                    yield batch._replace(step_tokens=tokens, position=position)
 
     def consume(self) -> None:
         self.position += self._processes

@@ -23,7 +23,7 @@ from datasets.table import MemoryMappedTable
 from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
-from entente.data.files import INVISIBLE, SPACES, Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
+from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair, Pairs, hold_out, match_key
 from entente.data.words import count_words
 from entente.errors import InputError, reason
@@ -35,6 +35,7 @@ VERSION = 4  # of the stored corpora; raise it whenever the same settings and fi
 SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 URL = ("http://", "https://")
+NO_PAIR = "{}: no sentence pair is left after dropping empty, over-long and uneven ones"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,6 @@ class Corpus:
     tests: dict[str, Dataset]
     dropped: dict[str, int] = field(default_factory=dict)  # nonzero numbers of dropped pairs by "split: reason"
     read: dict[str, int] = field(default_factory=dict)  # number of pairs read, by split, before any were held out or dropped
-    cleaned: dict[str, int] = field(default_factory=dict)  # numbers of pairs with characters that `clean` changed, likewise
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
     weights: np.ndarray | None = None  # (N,) how many times an epoch contains each training pair; None if all are 1
 
@@ -200,7 +200,8 @@ def corpus_of(pairs: Iterable[Pair], name: str, where: str) -> Corpus:
     """Returns a corpus for evaluation only, in which every split has the same pairs. name: that of the test set."""
     read = [(clean(src), clean(tgt)) for src, tgt in pairs]
     usable = [pair for pair in read if all(pair)]
-    _refuse_empty(len(usable), where)
+    if not usable:
+        raise InputError(NO_PAIR.format(where))
     if len(usable) < len(read):
         log.info("dropped %d pairs: empty", len(read) - len(usable))
     dataset = Dataset.from_dict(dict(zip(("src", "tgt"), zip(*usable, strict=True), strict=True)))
@@ -216,62 +217,44 @@ def describe_sources(settings: DataSettings) -> str:
 def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path) -> None:
     """Stores the corpus. Long and uneven pairs are dropped from train only, since a score covers all sentences of its split.
     Without a validation set, pairs of the first text are held out, and extra pairs that contain a held-out sentence dropped."""
-    read, dropped, changes = Counter[str](), Counter[str](), Counter[str]()
+    read, dropped = Counter[str](), Counter[str]()
     max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
 
-    def cleaned(split: str, text: Source) -> Iterator[Pair]:
-        for pair in text.pairs:
-            for kind, pattern in (("invisible characters", INVISIBLE), ("tabs or unusual spaces", SPACES)):
-                changes[f"{split}: {kind}"] += any(map(pattern.search, pair))
-            yield clean(pair[0]), clean(pair[1])
-
-    def usable(text: Source) -> Iterator[Pair]:
-        """Yields the pairs of a training text that are neither too long nor uneven, and those that are empty."""
-        for pair in cleaned("train", text):
-            shorter, longer = sorted(map(count_words, pair))
+    def usable(split: str, text: Source) -> Iterator[Pair]:
+        for src, tgt in text.pairs:
+            pair = clean(src), clean(tgt)
+            read[split] += 1
+            shorter, longer = sorted(map(count_words, pair)) if split == "train" else (0, 0)
             if longer > max_words:
                 dropped["train: over-long"] += 1
             elif shorter and longer > max_ratio * shorter:
                 dropped["train: uneven"] += 1
+            elif not all(pair):
+                dropped[f"{split}: empty"] += 1
             else:
                 yield pair
 
-    texts = [Pairs(usable(text), scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
-    read["train"] = dropped.total()
+    texts = [Pairs(usable("train", text), scratch / str(i), text.where) for i, text in enumerate(sources["train"])]
     evaluated = {name: text for name, (text, *_) in sources.items() if name != "train"}
-    parts = {name: Pairs(cleaned(name, text), folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
-    for name, part in [*(("train", text) for text in texts), *parts.items()]:
-        read[name] += part.read
-        dropped[f"{name}: empty"] += part.read - len(part)
-    masks, held_out = [np.ones(len(text), bool) for text in texts], set[str]()  # masks of the pairs that are not held out
+    parts = {name: Pairs(usable(name, text), folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
+    masks = [np.ones(len(text), bool) for text in texts]  # which pairs to train on
     if "valid" not in parts:
         rows = _held_out_rows(texts[0], settings, with_test="test" not in parts)
         masks[0] = rows.pop("train")
-        for name, mask in rows.items():
-            parts[name] = Pairs(compress(texts[0], mask), folder / f"{name}.arrow", texts[0].where)
-            if len(texts) > 1:
-                held_out.update(match_key(side) for pair in parts[name] for side in pair)
-    sizes: list[int] = []  # of each text in train
-
-    def training_pairs() -> Iterator[Pair]:
-        for text, mask in zip(texts, masks, strict=True):
-            sizes.append(0)
-            for pair in compress(text, mask):
-                if held_out and any(match_key(side) in held_out for side in pair):
-                    dropped["train: held-out sentence"] += 1
-                else:
-                    sizes[-1] += 1
-                    yield pair
-            _refuse_empty(sizes[-1], text.where)
-
-    parts["train"] = Pairs(training_pairs(), folder / "train.arrow", "train")
-    for part in parts.values():
-        _refuse_empty(len(part), part.where)
+        parts |= {name: Pairs(compress(texts[0], mask), folder / f"{name}.arrow", name) for name, mask in rows.items()}
+        held_out = {match_key(side) for name in rows for pair in parts[name] for side in pair}
+        for i, text in enumerate(texts[1:], start=1):
+            masks[i] = np.array([held_out.isdisjoint(map(match_key, pair)) for pair in text], bool)
+            dropped["train: held-out sentence"] += len(text) - int(masks[i].sum())
+    sizes = [int(mask.sum()) for mask in masks]
+    for part, size in [*zip(texts, sizes, strict=True), *((part, len(part)) for part in parts.values())]:
+        if not size:
+            raise InputError(NO_PAIR.format(part.where))
+    parts["train"] = Pairs(chain.from_iterable(map(compress, texts, masks)), folder / "train.arrow", "train")
     content = {
         "digests": {name: part.digest for name, part in parts.items()},
         "read": read,
         "dropped": +dropped,
-        "cleaned": +changes,
         "weights": [text.weight for text in sources["train"]],
         "sizes": sizes,
         "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in evaluated.items() if text.gold},
@@ -296,11 +279,6 @@ def _held_out_rows(pairs: Pairs, settings: Any, with_test: bool) -> dict[str, np
     return masks
 
 
-def _refuse_empty(n: int, where: str) -> None:
-    if not n:
-        raise InputError(f"{where}: no sentence pair is left after dropping empty, over-long and uneven ones")
-
-
 def _open(folder: Path) -> Corpus:
     """Opens a stored corpus. The fingerprint of each split is the digest of its text, so `datasets` need not compute one."""
     content = json.loads((folder / "corpus.json").read_bytes())
@@ -311,5 +289,4 @@ def _open(folder: Path) -> Corpus:
     weights = np.repeat(np.array(content["weights"], np.int16), content["sizes"])
     gold = {name: [*map(Gold.from_lists, links)] for name, links in content["gold"].items()}
     train, valid = splits.pop("train"), splits.pop("valid")
-    counts = content["dropped"], content["read"], content["cleaned"]
-    return Corpus(train, valid, splits, *counts, gold, weights if weights.max() > 1 else None)
+    return Corpus(train, valid, splits, content["dropped"], content["read"], gold, weights if weights.max() > 1 else None)

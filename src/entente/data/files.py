@@ -21,14 +21,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from entente.console import log
 from entente.data.pairs import Pair
 from entente.errors import InputError, reason
 
 OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}  # by a file's first bytes
-ZIP_MAGIC, UTF8_BOM = b"PK\x03\x04", b"\xef\xbb\xbf"
 DELIMITERS, SAMPLE = ",;\t|", 100  # of CSV; the lines that decide between them
-HEADINGS = {"src", "tgt", "source", "target", "french", "english"}  # besides the languages
 SPACES = re.compile("[\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")  # the tab, and all spaces (category Zs) but U+0020
 # Format characters. The joiners U+200C and U+200D stay between letters of scripts that spell with them (Arabic to Mongolian).
 INVISIBLE = re.compile(
@@ -47,10 +44,9 @@ class Columns(NamedTuple):
         places = []
         for side, language, column in zip(("src", "tgt"), self.languages, self.selected, strict=True):
             names = [column] if isinstance(column, str) else [language, side]
-            name = next((name for name in names if name in cells), None)
             if isinstance(column, int):
                 places.append(column - 1)
-            elif name is not None:
+            elif name := next((name for name in names if name in cells), None):
                 places.append(cells.index(name))
             else:
                 advice = "give each column by its name, or by its number from 1"
@@ -81,7 +77,7 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
 
 def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
     """Yields the pairs of one file. Its suffix gives the format: Parquet, or optionally compressed TSV, CSV or JSON."""
-    form = Path(re.sub(r"\.(gz|bz2|xz|zip)$", "", path.name.lower())).suffix
+    form = Path(re.sub(r"\.(gz|bz2|xz)$", "", path.name.lower())).suffix
     if form not in FORMATS:
         raise InputError(
             f"{path}: unknown format; a file of pairs ends in {', '.join(FORMATS)}; "
@@ -98,13 +94,9 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
             yield "", ""
             continue
         if places is None:
-            names = [clean(cell) for cell in cells]
-            places = columns.places(where, names)
+            places = columns.places(where, [clean(cell) for cell in cells])
             if headed or not all(isinstance(column, int) for column in columns.selected):
                 continue
-            if {names[place].lower() for place in places if place < len(names)} <= HEADINGS.union(columns.languages):
-                advice = "if it is a heading, give columns by name"
-                log.warning("%s: its first row, %s, is read as a pair; %s", where, ", ".join(names), advice)
         pair = []
         for place, language in zip(places, columns.languages, strict=True):
             cell = cells[place] if place < len(cells) else None
@@ -150,22 +142,18 @@ def _delimiter(sample: list[str]) -> str:
 
 def _json(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the objects of JSON Lines, or of a JSON array."""
-
-    def parsed(text: str) -> Any:
-        try:
-            return json.loads(text) if text.strip() else {}  # a blank line is an empty pair
-        except ValueError:
-            return None
-
-    lines = _lines(path)
+    lines, number = _lines(path), 1
     first = next(lines)
     is_array = first.lstrip().startswith("[")
-    items = parsed("\n".join([first, *lines])) if is_array else map(parsed, chain([first], lines))
-    for number, item in enumerate([None] if items is None else items, start=1):
-        if not isinstance(item, dict):
-            rule = "each line, or each item of an array, must be an object with both sides of a pair"
-            raise InputError(f"{path}, {'item' if is_array else 'line'} {number}: not a JSON object; {rule}")
-        yield item
+    texts = ["\n".join([first, *lines])] if is_array else chain([first], lines)
+    try:
+        items = (json.loads(text.strip() or "{}") for text in texts)  # a blank line is an empty pair
+        for item in chain.from_iterable(items) if is_array else items:
+            yield {**item}
+            number += 1
+    except (TypeError, ValueError):
+        rule = "each line, or each item of an array, must be an object with both sides of a pair"
+        raise InputError(f"{path}, {'item' if is_array else 'line'} {number}: not a JSON object; {rule}") from None
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -191,13 +179,10 @@ def _lines(path: Path | None) -> Iterator[str]:
     stored: Any
     with path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:
         start = stored.peek(6)
-        if start.startswith(ZIP_MAGIC):
-            raise InputError(f"{where}: a zip archive; unpack it, and give the file in it")
         file = next((opener(stored) for magic, opener in OPENERS.items() if start.startswith(magic)), stored)
         try:
             for number, line in enumerate(file, start=1):
-                line = line.removeprefix(UTF8_BOM) if number == 1 else line
-                yield line.removesuffix(b"\n").decode("utf-8")
+                yield line.removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")  # may begin with a BOM
         except UnicodeDecodeError:
             raise InputError(f"{where}, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:

@@ -1,7 +1,7 @@
 """Measures a corpus before a model is trained on it, and finds suspicious pairs. N is the number of pairs in all splits."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, product
 from zlib import crc32
 
@@ -18,9 +18,12 @@ from entente.data.words import count_words, distinct_words
 SIDES = ("src", "tgt")
 WORST = 200  # minimum number of pairs listed as misaligned; every pair above SUSPECT is listed
 SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
-SAMPLE = 20_000  # maximum number of sentences per split and side to encode
-ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,4});", re.IGNORECASE)  # such as &apos; and &#233;
-MOJIBAKE = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
+ODD: dict[str, Callable[[str], object]] = {  # tests of a sentence
+    "invisible character": lambda text: not text.isprintable(),
+    "HTML entity": re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,4});", re.IGNORECASE).search,  # such as &apos; and &#233;
+    # UTF-8 read as Windows-1252 or Latin-1
+    "wrong encoding": re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]").search,
+}
 WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
 PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
 CONTROLS = 2000  # maximum number of mismatched pairs; the median of their scores becomes 1
@@ -33,14 +36,13 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
     numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
     for side, (name, part) in product(SIDES, corpus.splits.items()):
         lengths = np.array([count_words(text) for text in _sentences(part, side)])
-        sample = slice(None, None, -(-len(part) // SAMPLE))
-        pieces = sum(map(len, getattr(vocabulary, side).encode_all(part[sample][side])))
+        pieces = sum(len(ids) for block in texts(part, side) for ids in getattr(vocabulary, side).encode_all(block))
         numbers[name] |= {
             f"{side} words": int(lengths.sum()),
             f"{side} length in words, median": int(np.median(lengths)),
             f"{side} length in words, 95%": int(np.percentile(lengths, 95)),
             f"{side} length in words, longest": int(lengths.max()),
-            f"{side} pieces per word": pieces / float(lengths[sample].sum()),
+            f"{side} pieces per word": pieces / int(lengths.sum()),
         }
     return numbers
 
@@ -58,7 +60,9 @@ def find(corpus: Corpus) -> dict[str, list[Finding]]:
                 kind = "duplicates" if first[key] == split else "leaks"
                 findings[kind].append((f"{what} already in {first[key]}", split, row))
             first.setdefault(key, split)
-    marks = odd_text(pairs) + [("equal sides", i) for i in range(len(pairs)) if src[i] == tgt[i]]
+    sentences = enumerate(_sentences(pairs, *SIDES))
+    marks = sorted({(label, i % len(pairs)) for i, text in sentences for label, is_odd in ODD.items() if is_odd(text)})
+    marks += [("equal sides", i) for i in range(len(pairs)) if src[i] == tgt[i]]
     score = misalignment(_sentences(pairs, "src"), _sentences(pairs, "tgt"), len(corpus.train))
     worst = np.argsort(-score)[: max(WORST, (score > SUSPECT).sum())] if score.any() else ()
     findings["odd"] = [(label, *places[i]) for label, i in marks]
@@ -68,19 +72,6 @@ def find(corpus: Corpus) -> dict[str, list[Finding]]:
 
 def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
     return chain.from_iterable(texts(pairs, *sides))
-
-
-def odd_text(pairs: Dataset) -> list[tuple[str, int]]:
-    """Returns labels and rows of the pairs with invisible characters, or with signs of a wrong encoding."""
-    marks = set[tuple[str, int]]()
-    for i, text in enumerate(_sentences(pairs, *SIDES)):
-        if not text.isprintable():
-            marks.add(("invisible character", i % len(pairs)))
-        if ENTITY.search(text):
-            marks.add(("HTML entity", i % len(pairs)))
-        if MOJIBAKE.search(text):
-            marks.add(("wrong encoding", i % len(pairs)))
-    return sorted(marks)
 
 
 def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.ndarray:

@@ -18,20 +18,19 @@ SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
 
 
 class Pairs:
-    """Sentence pairs with text on both sides, stored in the Arrow file `path`. `where` names their source in messages."""
+    """Sentence pairs, stored in the Arrow file `path`. `where` names their source in messages."""
 
     def __init__(self, pairs: Iterable[Pair], path: Path, where: str) -> None:
-        self.where, self.read = where, 0  # number of pairs read, with the empty ones
-        rows, text = iter(pairs), hashlib.sha256()
+        self.where = where
+        rows, text, stored = iter(pairs), hashlib.sha256(), 0
         with open_atomic(path) as file, pa.ipc.new_stream(file, SCHEMA) as writer:
             while block := [*islice(rows, BLOCK)]:
-                self.read += len(block)
-                block = [pair for pair in block if all(pair)]
                 text.update("".join(f"{src}\n{tgt}\n" for src, tgt in block).encode())
                 writer.write_batch(
                     pa.record_batch({"src": [src for src, _ in block], "tgt": [tgt for _, tgt in block]}, SCHEMA)
                 )
-                show_progress(f"{self.read:,} pairs of {where}")
+                stored += len(block)
+                show_progress(f"{stored:,} pairs of {where}")
         self.digest = text.hexdigest()  # SHA-256 of all sentences, one per line
         self._table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
 

@@ -17,7 +17,7 @@ import sentencepiece
 import torch
 from torch import Tensor
 
-from entente.console import log, show_share
+from entente.console import show_share
 from entente.data.cache import build_once, name_of
 from entente.data.pairs import BLOCK
 from entente.data.words import count_words
@@ -147,9 +147,6 @@ class Vocabulary:
         """Returns a vocabulary trained on the training pairs only, or loads it from `cache_dir`/tokenizer if stored there."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if settings.joint else [("src",), ("tgt",)]
         tokenizers = [_load_or_train(train, sides, settings, cache_dir) for sides in groups]
-        for pieces in map(len, tokenizers):
-            if pieces < settings.vocab_size:
-                log.warning("this text cannot fill a vocabulary of %d pieces; it yields only %d", settings.vocab_size, pieces)
         src, tgt = tokenizers[0], tokenizers[-1]
         return cls(Tokenizer(src.model, plain=True) if settings.plain_source else src, tgt, settings.joint)
 

@@ -27,11 +27,6 @@ class Hypothesis(NamedTuple):
     ended: bool  # whether it reached the end symbol within its length limit
 
 
-def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
-    """Returns a sort key: hypotheses that ended come before those that were cut, then higher scores before lower ones."""
-    return not hypothesis.ended, -hypothesis.score
-
-
 def search_name(settings: SearchSettings) -> str:
     return f"beam {settings.beam}" if settings.beam > 1 else "greedy search"
 
@@ -100,7 +95,7 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class _Finished:
-    """The K best finished hypotheses of one sentence, best first (see `rank`)."""
+    """The K best finished hypotheses of one sentence, best first; those that were cut come after all that ended."""
 
     settings: SearchSettings
     limit: int  # maximum number of tokens of a hypothesis
@@ -108,7 +103,8 @@ class _Finished:
 
     def add(self, tokens: Tensor, total: float, step: int, ended: bool) -> None:
         self.hypotheses.append(Hypothesis(tokens.tolist(), total / length_penalty(self.settings, step), ended))
-        self.hypotheses.sort(key=rank)  # a stable sort: the earlier of two equal hypotheses stays first
+        # A stable sort: the earlier of two equal hypotheses stays first.
+        self.hypotheses.sort(key=lambda hypothesis: (not hypothesis.ended, -hypothesis.score))
         del self.hypotheses[self.settings.beam :]
 
     def beats(self, n: int, bound: float) -> bool:

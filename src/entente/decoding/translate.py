@@ -1,9 +1,8 @@
 """Translates text: cleans and tokenises it, then searches in batches of similar source length, on all cores of a CPU."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -20,7 +19,6 @@ from entente.settings import SearchSettings
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Report = Callable[[Iterator[Any]], Iterable[Any]]
-ITEMS_PER_WORKER = 8  # taken in advance, so that a slow item does not leave the other workers idle
 
 
 def translate(
@@ -61,16 +59,7 @@ def parallel_map(
         pool = ThreadPoolExecutor(threads)
         torch.set_num_threads(1)
         try:
-            return [*report(_in_order(pool, work, iter(items), ITEMS_PER_WORKER * threads))]
+            return [*report(pool.map(work, items))]
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)
-
-
-def _in_order(pool: ThreadPoolExecutor, work: Callable[[Item], Result], items: Iterator[Item], ahead: int) -> Iterator[Result]:
-    """Yields the results of `work` in the order of the items, of which at most `ahead` are in the pool at any time."""
-    waiting = deque(pool.submit(work, item) for item in islice(items, ahead))
-    while waiting:
-        result = waiting.popleft().result()
-        waiting.extend(pool.submit(work, item) for item in islice(items, 1))
-        yield result

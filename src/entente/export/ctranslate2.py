@@ -10,7 +10,6 @@ import numpy as np
 from torch import nn
 
 from entente import checkpoint
-from entente.data.tokenizer import Tokenizer
 from entente.export.formats import import_package, refuse
 from entente.models.attention import MultiHeadAttention
 from entente.models.transformer import NORM_EPSILON, Block, SwiGLU, Transformer
@@ -44,7 +43,7 @@ def write(run: checkpoint.TrainedRun, folder: Path, positions: int, quantization
     options = {"pre_norm": not post, "rms_norm": rms, "ffn_glu": gated}
     if model.positions == "rotary":
         options |= {"rotary_dim": first.self_attention.d_k // 2 * 2, "rotary_interleave": False}
-    specs = import_package("ctranslate2").specs.transformer_spec
+    specs = import_package("ctranslate2", "ctranslate2").specs.transformer_spec
     activation = specs.common_spec.Activation.SWISH if gated else specs.common_spec.Activation.RELU
     sides = (specs.TransformerEncoderSpec, specs.TransformerDecoderSpec)
     spec = specs.TransformerSpec(*(side(len(model.encoder), model.n_heads, activation=activation, **options) for side in sides))
@@ -74,8 +73,9 @@ def write(run: checkpoint.TrainedRun, folder: Path, positions: int, quantization
     spec.decoder.projection.weight = _to_numpy(model.output.weight)
     # As in our own search, the padding symbol is never generated.
     spec.decoder.projection.bias = np.where(np.arange(model.output.out_features) == model.pad_id, np.float32(-np.inf), 0)
-    spec.register_source_vocabulary(_pieces(run.vocabulary.src))
-    spec.register_target_vocabulary(_pieces(run.vocabulary.tgt))
+    source, target = (side.pieces(range(len(side))) for side in (run.vocabulary.src, run.vocabulary.tgt))
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
     spec.validate()
     spec.optimize(quantization)
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,3 @@ def _norm(spec: Any, norm: nn.Module) -> None:
     spec.gamma = _to_numpy(norm.weight)
     if isinstance(norm, nn.LayerNorm):
         spec.beta = _to_numpy(norm.bias)
-
-
-def _pieces(tokenizer: Tokenizer) -> list[str]:
-    return tokenizer.pieces(range(len(tokenizer)))

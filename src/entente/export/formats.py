@@ -8,16 +8,12 @@ from entente.errors import InputError
 from entente.settings import ModelSettings
 from entente.validation import to_text
 
-PACKAGES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 
-
-def import_package(format: str) -> Any:
-    name = PACKAGES[format]
+def import_package(format: str, name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        advice = f"run pip install {name}"
-        raise InputError(f"format={format}: the package {name} cannot be loaded ({error}); {advice}") from error
+        raise InputError(f"format={format}: the package {name} cannot be loaded ({error}); run pip install {name}") from error
 
 
 def refuse(format: str, settings: ModelSettings, any_value: Collection[str], supported: Mapping[str, Sequence[Any]]) -> None:

@@ -6,10 +6,9 @@ order of the model's width differs: Pegasus has all sines before all cosines, wh
 """
 
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from entente import checkpoint
 from entente.data.tokenizer import BOS, EOS, PAD
@@ -19,6 +18,12 @@ from entente.models.transformer import Transformer
 from entente.settings import ModelSettings, TransformerSettings
 
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "zero_init"}
+# Parts of the names of our weights, and what they are called in Pegasus
+NAMES = {"coder.": "coder.layers.", "coder_norm": "coder.layer_norm", "ff.0": "fc1", "ff.2": "fc2"}
+NAMES |= {"before.self": "self_attn_layer_norm", "before.cross": "encoder_attn_layer_norm", "before.ff": "final_layer_norm"}
+NAMES |= {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+NAMES |= {".query": ".q_proj", ".key": ".k_proj", ".value": ".v_proj", ".out": ".out_proj"}
+READERS = ("q_proj", "k_proj", "v_proj", "fc1")  # layers whose input has the model's width; the output of all others has it
 
 
 def refuse_other_models(settings: ModelSettings) -> None:
@@ -34,7 +39,7 @@ def write(run: checkpoint.TrainedRun, folder: Path, positions: int, quantization
     refuse_other_models(run.settings.model)
     if not run.vocabulary.joint:
         raise InputError("format=huggingface: data.tokenizer.joint=false: this format has one vocabulary for both sides")
-    transformers = import_package("huggingface")
+    transformers = import_package("huggingface", "transformers")
     model, settings = run.model, run.settings.model
     assert isinstance(model, Transformer) and isinstance(settings, TransformerSettings)
     sides = {
@@ -69,29 +74,15 @@ def write(run: checkpoint.TrainedRun, folder: Path, positions: int, quantization
 
 def _weights(model: Transformer, order: Tensor) -> dict[str, Tensor]:
     """Returns the weights of a Pegasus model, by their names there. order: the model's width, in the order of Pegasus."""
-    weights: dict[str, Tensor] = {"model.shared.weight": model.tgt_embedding.weight[:, order]}
-
-    def add(name: str, layer: nn.Module, rows: bool = False, columns: bool = False) -> None:
-        """Adds a layer whose output (rows) or input (columns) has the model's width."""
-        parameters: dict[str, Any] = dict(layer.named_parameters())
-        for key, value in parameters.items():
-            value = value[order] if rows else value
-            weights[f"model.{name}.{key}"] = value[:, order] if columns and key == "weight" else value
-
-    norms = {"self": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "ff": "final_layer_norm"}
-    attentions = {"self": "self_attn", "cross": "encoder_attn"}
-    for side, blocks, norm in (("encoder", model.encoder, model.encoder_norm), ("decoder", model.decoder, model.decoder_norm)):
-        add(f"{side}.layer_norm", norm, rows=True)
-        for i, block in enumerate(blocks):
-            at: Any = block
-            for sublayer, layer in at.before.items():
-                add(f"{side}.layers.{i}.{norms[sublayer]}", layer, rows=True)
-                if sublayer == "ff":
-                    add(f"{side}.layers.{i}.fc1", at.ff[0], columns=True)
-                    add(f"{side}.layers.{i}.fc2", at.ff[2], rows=True)
-                    continue
-                attention = getattr(at, f"{sublayer}_attention")
-                for ours, theirs in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):
-                    add(f"{side}.layers.{i}.{attentions[sublayer]}.{theirs}", getattr(attention, ours), columns=True)
-                add(f"{side}.layers.{i}.{attentions[sublayer]}.out_proj", attention.out, rows=True)
-    return {name: weight.detach().float() for name, weight in weights.items()}
+    weights = {"model.shared.weight": model.tgt_embedding.weight.detach()[:, order]}
+    for name, value in model.state_dict().items():
+        if not name.startswith(("encoder", "decoder")):
+            continue
+        for ours, theirs in NAMES.items():
+            name = name.replace(ours, theirs)
+        if not any(f".{layer}." in name for layer in READERS):
+            value = value[order]
+        elif name.endswith("weight"):
+            value = value[:, order]
+        weights[f"model.{name}"] = value
+    return {name: weight.float() for name, weight in weights.items()}
