@@ -1,9 +1,7 @@
 """Tests small but complete runs, from the configuration to the metrics, and the commands that load their checkpoints."""
 
 import json
-import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -18,7 +16,7 @@ from entente.files import read_yaml
 from entente.recipe import USUAL, for_corpus
 from entente.settings import CheckpointSettings, OptimSettings, SearchSettings, TrainerSettings
 from entente.training import views
-from entente.training.train import train, warn_of_schedule
+from entente.training.train import train
 from entente.validation import flat
 from tiny import SMALL, configuration, run_settings, write_corpus
 
@@ -97,24 +95,6 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
     assert [info.name.tag for info in experiment.metric_infos] == [views.TEST_BLEU, views.VALID_BLEU]
     assert events.Scalars("when finished/test bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
     assert events.Scalars(views.VALID_BLEU)[-1].value == pytest.approx(metrics["valid"]["bleu"])
-
-
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"warmup": 9}, "optim.warmup=9 is longer than the run, so the learning rate stays below optim.lr=0.003; lower it"),
-        ({"warmup": 8, "decay_from": 8}, "optim.decay_from=8 is not before the end of the run, so the learning rate does not"),
-        ({"warmup": 8, "decay_from": 8, "schedule": "constant"}, ""),
-        ({"warmup": 8, "decay_from": 7}, ""),
-    ],
-)
-def test_a_schedule_that_is_longer_than_the_run_is_said(
-    changes: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(logging.getLogger("entente"), "warning", lambda text, *values: lines.append(text % values))
-    warn_of_schedule(OptimSettings(**changes), steps=8)
-    assert len(lines) == bool(line) and "".join(lines).startswith(line)
 
 
 @pytest.mark.parametrize("model", sorted(SMALL))
