@@ -89,12 +89,7 @@ def find_run(settings: RunSettings) -> RunDirectory | None:
             log.info("resume=auto: no run named %s has this configuration yet; starting a new one", latest)
             return None
         path = max(runs)[-1]
-    return RunDirectory(path, newest_checkpoint(path))
-
-
-def newest_checkpoint(run: Path) -> Path | None:
-    """Returns the file from which a run resumes, or None if it starts at step 0."""
-    return next(reversed(steps(run / "checkpoints").values()), None)
+    return RunDirectory(path, next(reversed(steps(path / "checkpoints").values()), None))
 
 
 def _same_config(path: Path, settings: RunSettings) -> bool:

@@ -162,8 +162,7 @@ def write_results(
     write_json(run.metrics, metrics)  # written last, since a run with this file is finished
     if steps < settings.steps:
         log.info("stopped early: no improvement in the last %s validations", settings.patience)
-    times = clock(translator.elapsed), clock(time.perf_counter() - translator.ended)
     for line in judgement[1:] if judgement else ():
         log.info("%s", line)
-    log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", steps, *times)
+    log.info("trained %d steps in %s (minutes:seconds)", steps, clock(translator.elapsed))
     show(metrics, f"scores of {run.path}")

@@ -34,7 +34,6 @@ class Translator(L.LightningModule):
         self.tokens = 0  # target tokens that all processes have trained on so far
         self.seconds = 0.0  # training time without validation, up to the last checkpoint
         self.elapsed = 0.0  # time in training and validation, up to the last checkpoint
-        self.ended = time.perf_counter()  # time at which training ended
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu: float | None = None  # BLEU of the last validation, in double precision, unlike Lightning's copy
         self.best_bleu = 0.0  # the highest BLEU of a validation
@@ -74,9 +73,6 @@ class Translator(L.LightningModule):
     def on_train_start(self) -> None:
         self._began, self._started = time.perf_counter() - self.seconds, time.perf_counter() - self.elapsed
         self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
-
-    def on_train_end(self) -> None:
-        self.ended = time.perf_counter()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the batch's share of the step's loss, multiplied by the batches per step, over which Lightning averages.

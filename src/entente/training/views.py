@@ -139,29 +139,19 @@ def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str
 
 
 def log_heads(board: TensorBoardLogger, translator: Translator, data: TranslationData, n: int, step: int) -> None:
-    """Measures each head on the first n validation pairs. Logs all values as one picture, and two summaries as scalars: the
-    share of near-uniform heads and, if the corpus has gold links, the lowest alignment error rate of a head. If a kind of
-    attention has a single head, as in the BiRNN, its values are logged as scalars instead of a picture."""
+    """Measures each head on the first n validation pairs, with its alignment error rate if the corpus has gold links. Logs the
+    values as one picture, or as scalars if there is only one head, as in the BiRNN."""
     if not has_attention(translator.model):
         return
     pairs = pairs_of(data, "valid", n)
     numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
-    maps: dict[str, dict[str, Tensor]] = {}  # (L, H) values by kind and aspect
-    scalars: dict[str, float] = {}
-    for kind, measures in numbers.items():
-        name = NAME_OF_KIND[kind]
-        if measures.entropy.numel() > 1:
-            maps[kind] = measures._asdict()
-            scalars[f"near_uniform {name}"] = measures.near_uniform()
-        else:
-            scalars |= {f"{aspect} {name}": float(value) for aspect, value in measures._asdict().items()}
-    if alignments.gold:
-        rates = alignments.error_rates()
-        scalars["aer best head"] = float(rates.min())
-        for kind in maps.keys() & TO_SOURCE:
-            maps[kind]["aer"] = rates
-    board.log_metrics({f"weights/valid {name}": value for name, value in scalars.items()}, step)
-    if maps:
+    maps: dict[str, dict[str, Tensor]] = {kind: measures._asdict() for kind, measures in numbers.items()}  # (L, H) by aspect
+    for kind in maps.keys() & TO_SOURCE if alignments.gold else ():
+        maps[kind]["aer"] = alignments.error_rates()
+    values = {f"weights/valid {aspect} {NAME_OF_KIND[kind]}": maps[kind][aspect] for kind in maps for aspect in maps[kind]}
+    if all(value.numel() == 1 for value in values.values()):
+        board.log_metrics({tag: float(value) for tag, value in values.items()}, step)
+    else:
         title = f"Every layer (row) and head (column): means over {len(pairs)} validation sentences"
         board.experiment.add_figure("weights/valid heads", draw_heads(maps, title), step)
 
