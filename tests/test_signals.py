@@ -97,10 +97,7 @@ def test_a_run_can_be_resumed_wherever_a_signal_ends_it(
     ended, calls = run_with_signal(command, folder, function, n, number)
     assert (ended.code, calls) == (75, n)
     line = ended.err.splitlines()[-1]
-    resume = f"resume={number.name}"
-    assert re.fullmatch(
-        rf"stopped by {number.name}.*; resume it with: make train ARGS={resume}, or entente train {resume}", line
-    )
+    assert re.fullmatch(rf"stopped by {number.name}.*; resume it with: entente train resume={number.name}", line)
     assert not list(folder.glob("*/**/.*.new")) and not (folder / number.name / "metrics.json").exists()
     assert run(f"{command} resume=auto", folder).code == 0
     assert differences(base / "uninterrupted", folder / number.name) == []

@@ -2,8 +2,6 @@
 
 All processes must call `share` and `gather` in the same order, since each call waits for every process."""
 
-import os
-import signal
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,13 +35,3 @@ def gather(value: Value) -> list[Value]:
     values: list[Any] = [None] * world_size()
     distributed.all_gather_object(values, value)
     return values
-
-
-def stops_with_parent(number: int) -> bool:
-    """Passes a signal on to the process that has started this one, if that is the first process of this machine or torchrun.
-    Ctrl-C in a terminal has reached it already. Returns False if this process must end by itself."""
-    if not world_size() > 1 or os.environ.get("LOCAL_RANK", "0") == "0":
-        return False
-    if number != signal.SIGINT:
-        os.kill(os.getppid(), number)
-    return True

@@ -1,11 +1,8 @@
 """Tests the comparison of runs outside a suite: their differing settings, their grouping by seed, and the error analysis."""
 
 import shlex
-import shutil
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ import yaml
 from test_comparison import write_run
 
 from bad_inputs import run as command
-from entente.ablation.analysis import analyse, by_frequency, contrasts, training_words
+from entente.ablation.analysis import contrasts, words_of_one
 from entente.ablation.comparison import compare
 from entente.ablation.report import page, show
 from entente.ablation.runs import read_runs
@@ -120,77 +117,39 @@ def test_a_picture_shows_bleu_against_time_with_a_panel_for_each_model(tmp_path:
     assert (tmp_path / "new.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_words_by_frequency_by_hand() -> None:
-    reference, base, other = Counter("the cat saw the dog".split()), Counter("the the the cat".split()), Counter(["dog", "emu"])
-    trained = Counter({"the": 1000, "cat": 7, "saw": 4, "dog": 1})
-    lines = by_frequency(trained, reference, [base, other], [reference & base, reference & other])
-    assert lines == [
-        ["times in training", "words", "right", "F-measure"],
-        ["0", "0", "0 → 0", "0.000 → 0.000"],  # "emu" is neither in the training text nor in the reference
-        ["1", "1", "0 → 1", "0.000 → 1.000"],
-        ["4", "1", "0 → 0", "0.000 → 0.000"],
-        ["5-9", "1", "1 → 0", "1.000 → 0.000"],
-        # "the" occurs three times in the translation `base`, but only twice in the reference: precision 2/3, recall 1
-        ["1000+", "2", "2 → 0", "0.800 → 0.000"],
-    ]
-
-
 def test_sentences_show_every_kind_of_error_and_the_largest_difference_first() -> None:
     references = ["one two three", "four five six", "seven eight nine"]
     base, other = ["one two three", "four", "seven"], ["one two", "four five six", "seven"]
-    result = contrasts(["a", "b", "c"], references, [base, other])
-    assert [row["source"] for row in result] == ["b", "a"]  # the two translations of c are equal, so c is left out
-    assert result[0]["translations"] == ["four", "four five six"] and result[0]["chrf"][1] == pytest.approx(100)
-    references = [f"the cat sees dog {i}" for i in range(70)]
-    failed = [*[""] * 60, *(f"the the the {i}" for i in range(10))]
-    texts = Counter(row["translations"][1] for row in contrasts(references, references, [references, failed]))
-    assert texts[""] == 2 and len(texts) == 11  # the lowest chrF is that of the 60 empty ones
-
-
-def files_of(folder: Path, lines: Mapping[str, str]) -> dict[str, Any]:
-    """Writes a parallel corpus (file names and their texts), and returns a `data` section that reads it."""
-    for name, text in lines.items():
-        (folder / name).write_text(text)
-    sides = {part: {"src": str(folder / f"{part}.fr"), "tgt": str(folder / f"{part}.en")} for part in ("train", "valid")}
-    return {"name": "files", "src": "fr", "tgt": "en", "tokenizer": {"vocab_size": 4000}, **sides}
+    rows = contrasts([*zip("abc", references, base, other, strict=True)])
+    assert [row[0] for row in rows] == ["b", "a"]  # the two translations of c are equal, so c is left out
+    references = [f"the cat sees dog {i}" for i in range(20)]
+    failed = [*[""] * 10, *(f"the the the {i}" for i in range(10))]
+    texts = [row[3] for row in contrasts([*zip(references, references, references, failed, strict=True)])]
+    assert texts[0] == "" and len(texts) == len({*texts}) == 11  # the lowest chrF is that of the empty ones
 
 
 def test_the_errors_of_two_runs_are_analysed(tmp_path: Path) -> None:
-    lines = {"train.fr": "a\nb\n", "train.en": "the dog.\nThe dog, the cat\n", "valid.fr": "a\n", "valid.en": "b\n"}
-    data = files_of(tmp_path, lines)
-    suite = read(tmp_path, write(tmp_path, "base", 0.05, data=data), write(tmp_path, "other", 0.5, data=data))
-    untrusted = analyse(suite, "test", trusted=False)
-    assert len(untrusted["tables"]) == 1 and "add trust_data=true" in untrusted["problem"]
-    assert training_words(suite.runs[0], suite.runs[0].bleu("test").tokenizer, trusted=True) == Counter(
-        {"the": 2, "dog": 2, ".": 1, "The": 1, ",": 1, "cat": 1}
-    )
-    result = analyse(suite, "test", trusted=True)
+    suite = read(tmp_path, write(tmp_path, "base", 0.05), write(tmp_path, "other", 0.5))
     base, other = (run.translations("test") for run in suite.runs)
-    words = [word for line in base["reference"] for word in line.split()]
-    lengths, frequencies = ([line for _, *line in table[1:]] for table in result["tables"].values())
-    assert sum(int(line[0]) for line in frequencies) == len(words)
-    gains = [
-        sum((Counter(r.split()) & Counter(t.split())).total() for r, t in zip(s["reference"], s["translation"], strict=True))
-        for s in (base, other)
-    ]
-    assert [sum(int(line[1].split(" → ")[i]) for line in frequencies) for i in (0, 1)] == gains
-    assert sum(int(line[0]) for line in lengths) == len(base["reference"]) and len(result["sentences"]) == 20
-    assert result["only"][0] and result["only"][0] == sorted(result["only"][0], key=lambda pair: -pair[1])
-    (tmp_path / "train.en").unlink()
-    shutil.rmtree(tmp_path / "outputs")  # where the corpus is stored
-    assert "train.en" in analyse(suite, "test", trusted=True)["problem"]
+    words = words_of_one(suite, "test")
+    assert list(words) == ["base", "other"] and words["base"][0][1] > words["other"][0][1]
+    word, n = words["base"][0]
+    lines = zip(base["reference"], base["translation"], other["translation"], strict=True)
+    counts = [[line.split().count(word) for line in texts] for texts in lines]
+    assert n == sum(max(0, min(right, first) - min(right, second)) for right, first, second in counts)
 
 
 def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -> None:
-    data = files_of(tmp_path, {"train.fr": "a\n", "train.en": "the dog\n", "valid.fr": "b\n", "valid.en": "c\n"})
-    runs = [write(tmp_path, "a base, 1", data=data), write(tmp_path, "no_residual", 0.5, model__residual=[], data=data)]
+    runs = [write(tmp_path, "a base, 1"), write(tmp_path, "no_residual", 0.5, model__residual=[])]
     contents = {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()}
-    done = command(shlex.join(["compare", *(run.name for run in runs), "samples=50", "trust_data=true"]), tmp_path)
+    done = command(shlex.join(["compare", *(run.name for run in runs), "samples=50"]), tmp_path)
     [folder] = (tmp_path / "outputs").glob("comparison-*")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-1] == str((folder / "comparison.html").relative_to(tmp_path))
-    assert "times in training" in done.out and "model.residual" in done.out
-    assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.html", "comparison.md"]
+    assert "model.residual" in done.out
+    assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.html"]
     html = (folder / "comparison.html").read_text()
-    assert all(text in html for text in ("What differs", "20 sentences whose translations differ", "times in training"))
+    assert all(
+        text in html for text in ("What differs", "that only one of the runs has right", "whose translations differ most")
+    )
     assert {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()} == contents

@@ -320,7 +320,7 @@ sed=1: no such setting; did you mean seed\?""",
     Case(
         "a comparison with a folder and an unfinished run",
         "compare own unfinished",
-        ".+own: not a run, .+\n.+unfinished: not finished, since it has no metrics.json; .+",
+        ".+own: not a finished run, since .+\n.+unfinished: not a finished run, since it has no metrics.json",
         (put("own/x", ""), put("unfinished/config.yaml", "seed: 1\n")),
     ),
     Case("zero samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),

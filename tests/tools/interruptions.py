@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import torch
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 from tensorboard.util.tensor_util import make_ndarray
 from torch import Tensor
 
@@ -59,6 +60,8 @@ TRAIN, SUITE = ["train", "trainer.threads=1", "resume=auto"], ["ablate", "suite=
 LIMIT = 5.0  # seconds from a signal to the end of the command
 SPEEDS = (".seconds", ".elapsed")
 PATHS = (".dirpath", "_path", ".name", ".output_dir", ".root")
+# TensorBoard sorts event files by their names. This number in them makes those of one process sort as they were written.
+event_file_writer._global_uid = event_file_writer.AtomicCounter(10_000)
 
 
 def differences(run: Path, other: Path) -> list[str]:

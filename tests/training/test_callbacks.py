@@ -3,7 +3,6 @@
 import io
 import logging
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from entente.settings import (
     TrainerSettings,
     ViewsSettings,
 )
-from entente.training import progress, views
+from entente.training import views
 from entente.training.checkpoints import Checkpoints
 from entente.training.progress import TrainingProgress
 from entente.training.translator import Translator
@@ -116,7 +115,8 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
     assert figures.keys() == {f"weights/chat/{kind}" for kind in (ENCODER, DECODER, CROSS)}
     texts = [(figure, text) for figure in figures.values() for text in figure.axes[0].texts]
     assert min(text.get_fontsize() * figure.dpi / 72 for figure, text in texts) >= 7  # pixels, to be legible
-    searches = (module.settings.search, SearchSettings())
+    limit = {"length_factor": 1, "length_offset": views.MORE_PIECES}
+    searches = (SearchSettings(beam=beam, **limit) for beam in (3, 1))
     [[best]], [[greedy]] = (translate(module.model, vocabulary, ["Le chat dort."], search) for search in searches)
     assert best.tokens != greedy.tokens, "the two searches give the same translation here; choose other sizes"
     source = vocabulary.src.pieces(vocabulary.encode_src(["Le chat dort."])[0])
@@ -125,10 +125,8 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
     assert set(captions) == {
         f"Le chat dort.  →  {vocabulary.tgt.decode(best.tokens)}" + ("" if best.ended else " (stopped at its length limit)")
     }
-    assert len(list(attention_figures(translator(vocabulary, length_offset=40), [("chat", "Le chat dort.")]))) == 3
-    n = len(source) + views.MORE_PIECES
-    assert captions[-1].endswith(f" (stopped at its length limit) (only the first {n} pieces are drawn)")
-    assert [(len(rows), rows[-1]) for _, rows, _ in labels[3:]] == [(len(source), "</s>"), (n + 1, "…"), (n + 1, "…")]
+    assert captions[-1].endswith(" (stopped at its length limit)")
+    assert [len(rows) for _, rows, _ in labels] == [len(source), *[len(source) + views.MORE_PIECES + 1] * 2]
 
 
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -176,7 +174,6 @@ def log_to_caplog(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixt
     """Makes our logger propagate to the root logger, which caplog reads. Another test may have disabled propagation."""
     monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
     monkeypatch.setattr(console, "SILENCE", 1e9)
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
     caplog.set_level(logging.INFO, "entente")
 
 
@@ -184,21 +181,13 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "entente" and "step" in record.getMessage()]
 
 
-@pytest.mark.parametrize(("interval", "steps"), [(0.0, [4, 8, 12, 13]), (99.0, [4, 13])])
-def test_progress_without_a_terminal(
-    interval: float,
-    steps: list[int],
-    vocabulary: Vocabulary,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(progress, "INTERVAL", interval)
-    trainer = fit(translator(vocabulary, max_steps=13), tmp_path, TrainingProgress())
+def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saving = Checkpoints(tmp_path, CheckpointSettings())
+    trainer = fit(translator(vocabulary, max_steps=13), tmp_path, saving, TrainingProgress())
     pattern = r"step (\d+)/13  epoch [\d.]+  loss [\d.]+  [\d,]+ tokens/s  NLL [\d.]+  BLEU .*?  \d:\d\d(, \d:\d\d left|$)"
     matches = [re.fullmatch(pattern, line) for line in lines(caplog)]
-    assert [m and int(m[1]) for m in matches] == steps, lines(caplog)  # after a validation, and at the end
-    assert ["left" in line for line in lines(caplog)] == [True] * (len(steps) - 1) + [False]
+    assert [m and int(m[1]) for m in matches] == [4, 8, 12, 13], lines(caplog)  # after each validation
+    assert ["left" in line for line in lines(caplog)] == [True] * 3 + [False]
     assert f"BLEU {trainer.lightning_module.bleu:.1f}" in lines(caplog)[-1]
     assert display.tasks == []
 
@@ -223,7 +212,7 @@ def test_the_display_ends_with_the_run(
 def test_progress_counts_optimiser_steps(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fit(translator(vocabulary, max_steps=6), tmp_path, TrainingProgress(), accumulate_grad_batches=3)
     steps = [int(line.split()[1].split("/")[0]) for line in lines(caplog)]
-    assert steps == [1, 2, 4, 5, 6], "validation runs after batches 4, 8, 12 and 16, but the lines count steps of 3 batches"
+    assert steps == [1, 2, 4, 5], "validation runs after batches 4, 8, 12 and 16, but the lines count steps of 3 batches"
 
 
 def test_the_best_bleu_is_shown_once_it_is_no_longer_reached(
@@ -233,18 +222,3 @@ def test_the_best_bleu_is_shown_once_it_is_no_longer_reached(
     module.best_bleu = 99.5
     fit(module, tmp_path, TrainingProgress())
     assert "(best 99.5)" in lines(caplog)[-1]
-
-
-@pytest.mark.parametrize(("share", "warnings"), [(0.5, 1), (0.9, 0)])
-def test_a_run_that_waits_for_a_core_says_so_once(
-    share: float,
-    warnings: int,
-    vocabulary: Vocabulary,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr("entente.training.translator.BUSY_AFTER", 0)
-    monkeypatch.setattr("time.thread_time", lambda: share * time.perf_counter())
-    fit(translator(vocabulary), tmp_path)
-    assert caplog.text.count("other programs use the CPU") == warnings

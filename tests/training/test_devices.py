@@ -216,7 +216,7 @@ def test_a_run_resumes_on_another_number_of_devices_if_its_steps_take_as_many_ba
     assert code == 75, output
     refused = run(f"train resume={directory} trainer.devices=1", tmp_path)
     assert refused.code == 2 and f"{directory}: each of its steps takes 2 batches" in refused.err
-    assert "1 processes with trainer.accumulate=1 take 1;" in refused.err
+    assert ", not 1;" in refused.err
     words = train_command(tmp_path, "unmoved", "trainer.accumulate=2", *changes)
     unmoved = shlex.join(words[words.index("train") :])
     for line in (f"train resume={directory} trainer.devices=1 trainer.accumulate=2", unmoved):

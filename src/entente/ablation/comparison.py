@@ -58,10 +58,6 @@ class Comparison:
         """The split that decides the verdicts."""
         return self.splits[0] if self.splits else "test"
 
-    @property
-    def title(self) -> str:
-        return f"{self.name}, on validation, since there is no test set" if self.first == "valid" else self.name
-
 
 def compare(suite: Suite, samples: int) -> Comparison:
     splits = list(dict.fromkeys(split for run in suite.runs for split in run.metrics))

@@ -12,7 +12,6 @@ import logging
 import math
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -74,22 +73,14 @@ class Run:
         text = self.output.read_text(encoding="utf-8", errors="replace") if self.output.is_file() else ""
         return not self.metrics and text.rstrip().rpartition("\n")[2].startswith("diverged: ")
 
-    def text_file(self, split: str) -> Path:
-        """The file with the run's translations of a split; published rows share one, which has a column per variant."""
-        if self.row:
-            return self.directory.parent / "translations" / f"{split}.tsv.gz"
-        return self.directory / "translations" / f"{split}.tsv"
-
     def translations(self, split: str) -> dict[str, list[str]]:
         """Returns the columns source, reference and translation of a split, in the order of the corpus."""
 
         def columns(content: bytes) -> dict[str, list[str]]:
-            text = (gzip.decompress(content) if self.row else content).decode()
-            lines = text.removesuffix("\n").split("\n")  # a lone \r is part of a sentence
-            table = {name: column for name, *column in zip(*(line.split("\t") for line in lines), strict=True)}
-            return {**table, "translation": table.get(self.variant, [])} if self.row else table
+            lines = content.decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
+            return {name: column for name, *column in zip(*(line.split("\t") for line in lines), strict=True)}
 
-        return read_file(self.text_file(split), columns)
+        return read_file(self.directory / "translations" / f"{split}.tsv", columns)
 
     def counts(self, split: str) -> tuple[list[list[int]], str]:
         """Returns sacreBLEU's counts of each sentence (both lengths, matches and totals of 1- to 4-grams), and a digest of the
@@ -187,15 +178,8 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
     """Reads finished runs as a suite, whose directory is a folder in `output`; the first run belongs to the baseline. Raises
     InputError with a line for each run that cannot be compared."""
     paths = list(dict.fromkeys(path.resolve() for path in directories))
-    folders = [path for path in paths if not (path / "config.yaml").exists()]
-    unfinished = [path for path in paths if path not in folders and not (path / "metrics.json").exists()]
-    problems = [f"{path}: not a run, since it has no config.yaml; give the directory of a finished run" for path in folders]
-    problems += [
-        f"{path}: not finished, since it has no metrics.json; finish it with: entente train resume={shlex.quote(str(path))}"
-        for path in unfinished
-    ]
-    if problems:
-        raise InputError(*problems)
+    if unfinished := [path for path in paths if not (path / "metrics.json").exists()]:
+        raise InputError(*(f"{path}: not a finished run, since it has no metrics.json" for path in unfinished))
     variants, runs = _group([read_run(path) for path in paths])
     digest = hashlib.sha256("\n".join(map(str, paths)).encode()).hexdigest()[:6]  # of this list of runs
     return Suite(output / f"comparison-{digest}", " and ".join(variants), variants, runs, listed=True)

@@ -10,7 +10,7 @@ import re
 import subprocess
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,6 @@ class Job:
     run: Run
     command: list[str]
     process: subprocess.Popen[bytes] | None = None  # None before it is started
-    begun: bool = False  # whether `train` was called
     ended: bool = False
 
     @property
@@ -38,7 +37,7 @@ class Job:
         return int([0, *STEP.findall(self.run.output.read_text(encoding="utf-8", errors="replace"))][-1]) if self.process else 0
 
     def train(self, threads: int, stopping: threading.Event) -> None:
-        self.begun, environment = True, {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         with self.run.output.open("wb") as out:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
         if stopping.is_set():
@@ -83,23 +82,14 @@ class Plan:
             return f"{self.root.name}: {sum(job.ended for job in waiting)} of {len(waiting)} runs ended  {clock(elapsed)}{left}"
 
         with Task(progress), ThreadPoolExecutor(at_once) as pool:
-            futures: list[Future[None]] = []
             try:
-                for job in waiting:
-                    futures.append(pool.submit(job.train, threads, stopping))
-                for future in futures:
+                for future in [pool.submit(job.train, threads, stopping) for job in waiting]:
                     future.result()
             except Stopped:
                 stopping.set()
                 pool.shutdown(wait=False, cancel_futures=True)
-                # The others finish their step, save and exit, or are asked again after 10 s and killed after 30 s. `futures`
-                # lacks a job if the signal came before its future was appended.
-                for stop, seconds in (("terminate", 10), ("terminate", 20), ("kill", 0)):
-                    for process in [job.process for job in waiting if job.process and not job.ended]:
-                        getattr(process, stop)()
-                    end = time.monotonic() + seconds
-                    while any(job.begun and not job.ended for job in waiting) and time.monotonic() < end:
-                        time.sleep(0.05)
+                for process in [job.process for job in waiting if job.process and not job.ended]:
+                    process.terminate()  # it finishes its step, saves and exits, for which the pool waits
         suite = self.read()
         if stopping.is_set():
             left = sum(not job.ended for job in self.jobs)

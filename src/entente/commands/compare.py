@@ -18,4 +18,4 @@ def main(settings: CompareSettings) -> None:
     start_log()
     places = [Path(place) for place in ([settings.runs] if isinstance(settings.runs, str) else settings.runs)]
     suite = read_suite(places[0]) if len(places) == 1 else read_runs(places, Path(settings.output_dir))
-    report(suite, Path(settings.output) if settings.output else suite.directory, settings.samples, settings.trust_data)
+    report(suite, Path(settings.output) if settings.output else suite.directory, settings.samples)

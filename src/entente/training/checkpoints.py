@@ -34,7 +34,7 @@ class Checkpoints(L.Callback):
 
     When any process of the run has `received` a signal, all processes finish the current step and save a checkpoint. Then the
     first process raises `Interrupted`, and the others exit. But a validation that is due, or in progress, would take too long:
-    then the run ends without another checkpoint.
+    then the first process ends the run without another checkpoint.
     """
 
     def __init__(self, folder: Path, settings: CheckpointSettings) -> None:
@@ -81,7 +81,7 @@ class Checkpoints(L.Callback):
 
     def on_validation_start(self, *_: Any) -> None:
         self.in_step = False
-        if self.received:
+        if self.received and not distributed.rank():
             raise Stopped(self.received)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:

@@ -7,21 +7,17 @@ import lightning as L
 
 from entente.console import Task, clock, log
 
-INTERVAL = 10.0  # least number of seconds from one logged line to the next, except the last
-
 
 class TrainingProgress(L.Callback):
     """Shows one line with the optimiser step, the epochs, the mean loss since the last line, target tokens per second, NLL and
-    BLEU of the last validation, and the time elapsed and left (see `entente.console`). Logs it after a validation, unless the
-    last one was less than INTERVAL ago, and at the end."""
+    BLEU of the last validation, and the time elapsed and left (see `entente.console`). Logs it after each validation."""
 
     def __init__(self) -> None:
         self._training, self._validation = Task(self._line), Task("validating")
-        self._due = 0.0  # time of the next line
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._trainer, self._started = trainer, time.monotonic()
-        self._first_step = self._logged = trainer.global_step
+        self._first_step = trainer.global_step
         self._training.__enter__()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -29,26 +25,19 @@ class TrainingProgress(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._validation.__exit__()
+        translator: Any = pl_module
         if trainer.sanity_checking:
-            translator: Any = pl_module
             log.info("before the first step: validation NLL %.2f, BLEU %.1f", translator.valid.nll, translator.bleu)
-        elif time.monotonic() >= self._due:
-            self._log(trainer)
+        else:
+            log.info(self._line())
+            translator.losses = translator.losses[-1:]  # the next line has at least one value, even if it comes soon
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_end(self, *_: Any) -> None:
         self._training.__exit__()
-        if trainer.global_step != self._logged:
-            self._log(trainer)
 
     def on_exception(self, *_: Any) -> None:
         self._validation.__exit__()
         self._training.__exit__()
-
-    def _log(self, trainer: L.Trainer) -> None:
-        self._logged, self._due = trainer.global_step, time.monotonic() + INTERVAL
-        log.info(self._line())
-        translator: Any = trainer.lightning_module
-        translator.losses = translator.losses[-1:]  # the next line has at least one value, even if it comes soon
 
     def _line(self) -> str:
         translator: Any = self._trainer.lightning_module

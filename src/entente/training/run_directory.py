@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -27,7 +27,7 @@ from lightning.pytorch.loggers import Logger
 
 from entente import checkpoint, distributed
 from entente.console import log, stop_signals
-from entente.errors import InputError, Interrupted, Stopped, reason
+from entente.errors import InputError, Interrupted, Stopped
 from entente.files import read_yaml, write_text
 from entente.settings import RunSettings
 from entente.training import views
@@ -88,12 +88,7 @@ def find_run(settings: RunSettings) -> RunDirectory | None:
             log.info("resume=auto: no run named %s has this configuration yet; starting a new one", latest)
             return None
         path = max(runs)[-1]
-    return RunDirectory(path, newest_checkpoint(path))
-
-
-def newest_checkpoint(run: Path) -> Path | None:
-    """Returns the file from which a run resumes, or None if it starts at step 0."""
-    return next(reversed(steps(run / "checkpoints").values()), None)
+    return RunDirectory(path, next(reversed(steps(path / "checkpoints").values()), None))
 
 
 def _same_config(path: Path, settings: RunSettings) -> bool:
@@ -118,34 +113,27 @@ def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
 def new_run(settings: RunSettings) -> RunDirectory:
     """Creates the directory output_dir/NAME, or NAME-2, ... if that exists, with the run's configuration."""
     first = Path(settings.output_dir) / run_name(settings)
-    first.parent.mkdir(parents=True, exist_ok=True)
     for number in count(1):
         path = first if number == 1 else first.with_name(f"{first.name}-{number}")
-        try:
-            path.mkdir()
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
             break
-        except FileExistsError:
-            continue
     write_text(path / "config.yaml", yaml.safe_dump(settings.stored(), sort_keys=False, allow_unicode=True))
     return RunDirectory(path)
 
 
 def check_resumable(run: RunDirectory, translator: Translator, trainer: L.Trainer) -> int:
-    """Returns the step of the run's checkpoint. Raises InputError if it is damaged, or if training cannot resume from it with
-    this text or these numbers of processes and batches."""
+    """Returns the step of the run's checkpoint. Raises InputError if training cannot resume from it with this text or these
+    numbers of processes and batches."""
     if not run.checkpoint:
         return 0
-    try:
-        content = checkpoint.read(run.checkpoint)
-    except InputError as error:
-        raise InputError(f"{error}; delete this file to resume from an earlier one") from error
+    content = checkpoint.read(run.checkpoint)
     checkpoint.refuse_other_text(run.checkpoint, content[checkpoint.ENTRY], translator.checkpoint_entry)
     stored = content["callbacks"][Checkpoints.__qualname__]["batches_per_step"]
     current = trainer.accumulate_grad_batches * distributed.world_size()
     if stored != current:
         raise InputError(
-            f"{run.path}: each of its steps takes {stored} batches (trainer.devices x num_nodes x accumulate), but "
-            f"{distributed.world_size()} processes with trainer.accumulate={trainer.accumulate_grad_batches} take {current}; "
+            f"{run.path}: each of its steps takes {stored} batches (trainer.devices x num_nodes x accumulate), not {current}; "
             "change trainer.accumulate or the number of processes"
         )
     step = int(content["global_step"])
@@ -156,20 +144,17 @@ def check_resumable(run: RunDirectory, translator: Translator, trainer: L.Traine
 @contextmanager
 def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Trainer) -> Iterator[RunDirectory]:
     """Locks the run, or a new one, and gives the trainer its logger and checkpoints. In the context, messages go to train.log
-    too, and a signal or a failed write becomes an error that says how to resume the run."""
+    too, and a signal becomes an error that says how to resume the run."""
     settings, step = translator.settings, check_resumable(run, translator, trainer) if run else 0
     run = run or distributed.share(lambda: new_run(settings))
-    resume = f"resume={shlex.quote(str(run.path))}"
-    make_argument = shlex.quote(resume.replace("$", "$$"))
-    advice = f"resume it with: make train ARGS={make_argument}, or entente train {resume}"
     saving = Checkpoints(run.checkpoints, settings.checkpoint)
 
     def receive(number: int) -> None:
-        if saving.in_step:
-            saving.received = number
-            os.write(2, STOPPING)  # not print(): the signal may have interrupted another print()
-        elif not distributed.stops_with_parent(number):
+        if not saving.in_step and not distributed.rank():
             raise Stopped(number)
+        saving.received = number  # the other processes end after a step, or because the first one has ended
+        if saving.in_step:
+            os.write(2, STOPPING)  # not print(): the signal may have interrupted another print()
 
     with ExitStack() as stack:
         try:
@@ -177,13 +162,10 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
             trainer.callbacks.insert(0, saving)  # type: ignore[attr-defined]
             if not distributed.rank():
                 stack.enter_context(FileLock(run.path / ".lock", timeout=0))
-                if run.checkpoint != newest_checkpoint(run.path):
-                    raise InputError(f"{run.path}: another process has trained this run meanwhile; start this command again")
                 file = stack.enter_context(closing(logging.FileHandler(run.path / "train.log", encoding="utf-8")))
                 file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
                 stack.callback(log.removeHandler, file)
                 log.addHandler(file)
-                views.wait_for_later_name(run.path)
                 board = views.Board(run.path, name="", version="", default_hp_metric=False, purge_step=step + 1)
                 trainer.loggers = [board, Table(run.path / "metrics.csv", step)]
                 views.log_settings(trainer, settings.stored())
@@ -191,9 +173,7 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
         except Timeout:
             raise InputError(f"{run.path}: another process is training this run; wait for it or stop it") from None
         except (Stopped, Interrupted) as stop:
-            raise Interrupted(f"{stop}; {advice}") from None
-        except OSError as error:
-            raise InputError(f"{run.path}: {reason(error)}; {advice}") from error
+            raise Interrupted(f"{stop}; resume it with: entente train resume={shlex.quote(str(run.path))}") from None
 
 
 class Table(Logger):

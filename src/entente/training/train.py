@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from entente import checkpoint, distributed
@@ -24,14 +23,13 @@ from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import known_words
-from entente.decoding.search import length_limits
 from entente.evaluation import Evaluation, show, write_translations
 from entente.fast.attach import attach
 from entente.files import write_json
 from entente.models.build import build
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process, return_freed_memory
-from entente.settings import OptimSettings, RunSettings, SearchSettings
+from entente.settings import RunSettings
 from entente.training import views
 from entente.training.budget import MEASURED, SKIPPED, steps_of_epochs, steps_of_minutes
 from entente.training.checkpoints import steps_of_mean
@@ -39,7 +37,7 @@ from entente.training.run_directory import RunDirectory, find_run, open_run
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
 from entente.training.verdict import verdict
-from entente.training.warm_start import load_ancestor, log_bytes
+from entente.training.warm_start import load_ancestor
 
 
 @isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
@@ -71,9 +69,6 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
     data = TranslationData(corpus, vocabulary, batch, settings.seed, settings.overfit, limit, cache)
     with Task("splitting the sentences into pieces"):
         data.check()
-    if ancestor:
-        log_bytes(data.ids("train")[0])
-    warn_of_short_limits(data, settings.search)
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
         log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
     if settings.overfit:
@@ -95,30 +90,12 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
     elif not steps:
         steps = steps_of_minutes(settings, untrained(SKIPPED + MEASURED), data, began)
     translator = untrained(steps)
-    warn_of_schedule(translator.settings.optim, steps)
+    optim = translator.settings.optim
+    if max(optim.warmup, optim.decay_from) >= steps and optim.schedule != "constant":
+        values = f"optim.warmup={optim.warmup} optim.decay_from={optim.decay_from}"
+        log.warning("%s: the learning rate does not decay in %d steps; lower these, or train longer", values, steps)
     log.info("%s parameters, %d pieces", f"{parameter_count(translator.model):,}", len(vocabulary.tgt))
     return data, translator
-
-
-def warn_of_short_limits(data: TranslationData, search: SearchSettings) -> None:
-    """Warns of the references that no translation within the length limit can equal."""
-    for split in ("valid", *data.corpus.tests):
-        src, tgt = data.ids(split)
-        limits = length_limits(search, torch.from_numpy(src.lengths)).numpy()
-        if longer := int((tgt.lengths - 1 > limits).sum()):  # both count the end symbol
-            advice = "raise search.length_factor or search.length_offset"
-            log.warning("%s: %d references are longer than a translation may be; %s", split, longer, advice)
-
-
-def warn_of_schedule(optim: OptimSettings, steps: int) -> None:
-    """Warns of a learning rate that never reaches its peak, or never decays although its schedule should reach zero."""
-    if optim.warmup > steps:
-        text = f"optim.warmup={optim.warmup} is longer than the run, so the learning rate stays below optim.lr={optim.lr:g}"
-    elif optim.decay_from >= steps and optim.schedule in ("cosine", "linear"):
-        text = f"optim.decay_from={optim.decay_from} is not before the end of the run, so the learning rate does not decay"
-    else:
-        return
-    log.warning("%s; lower it, or train longer than %d steps", text, steps)
 
 
 def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationData) -> dict[str, Evaluation]:
@@ -185,8 +162,7 @@ def write_results(
     write_json(run.metrics, metrics)  # written last, since a run with this file is finished
     if steps < settings.steps:
         log.info("stopped early: no improvement in the last %s validations", settings.patience)
-    times = clock(translator.elapsed), clock(time.perf_counter() - translator.ended)
     for line in judgement[1:] if judgement else ():
         log.info("%s", line)
-    log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", steps, *times)
+    log.info("trained %d steps in %s (minutes:seconds)", steps, clock(translator.elapsed))
     show(metrics, f"scores of {run.path}")

@@ -21,10 +21,10 @@ from entente import checkpoint, distributed
 from entente.console import log
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
-from entente.errors import InputError, reason
+from entente.errors import InputError, Stopped, reason
 from entente.evaluation import batch_loss
 from entente.process import prepare_process
-from entente.settings import RunSettings, TrainerSettings
+from entente.settings import TrainerSettings
 from entente.training.progress import TrainingProgress
 from entente.training.translator import Translator
 from entente.training.views import TensorBoardViews
@@ -42,47 +42,40 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
 
 def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
-    """Returns a Trainer that counts steps, not epochs. `open_run` gives it a logger and checkpoints to resume from. Raises
-    InputError if Lightning refuses the accelerator, devices, strategy or precision on this machine."""
+    """Returns a Trainer that counts steps, not epochs. `open_run` gives it a logger and checkpoints to resume from."""
     settings = translator.settings.trainer
     strategy = settings.strategy
     uses_ddp = strategy == "ddp" or (strategy == "auto" and distributed.world_size() > 1)
     if uses_ddp and has_unused_parameters(translator, data.sample(1)):
         strategy = "ddp_find_unused_parameters_true"  # slower
-    with refused(settings, "accelerator", "devices", "strategy", "precision"):
-        trainer = L.Trainer(
-            accelerator=settings.accelerator,
-            devices=settings.devices,
-            num_nodes=settings.num_nodes,
-            strategy=strategy,
-            precision=settings.precision,  # type: ignore[arg-type]
-            max_steps=settings.steps,
-            val_check_interval=int(settings.validate_every) * settings.accumulate,
-            check_val_every_n_epoch=None,
-            gradient_clip_val=settings.gradient_clip or None,
-            accumulate_grad_batches=settings.accumulate,
-            num_sanity_val_steps=1 if translator.settings.init else 0,  # validates once before the first step of a new run
-            log_every_n_steps=1,  # the LightningModule decides which steps it logs
-            logger=False,
-            plugins=[AtomicCheckpoints()],
-            callbacks=callbacks(translator.settings),
-            enable_checkpointing=False,  # `open_run` adds Checkpoints
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
+    stopping = [EarlyStopping("valid/improvements", mode="max", patience=settings.patience)] if settings.patience else []
+    # TensorBoardViews comes after EarlyStopping, which determines the last validation, since it always draws at that one.
+    views = TensorBoardViews(translator.settings.views, translator.settings.data.src)
+    trainer = L.Trainer(
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        num_nodes=settings.num_nodes,
+        strategy=strategy,
+        precision=settings.precision,  # type: ignore[arg-type]
+        max_steps=settings.steps,
+        val_check_interval=int(settings.validate_every) * settings.accumulate,
+        check_val_every_n_epoch=None,
+        gradient_clip_val=settings.gradient_clip or None,
+        accumulate_grad_batches=settings.accumulate,
+        num_sanity_val_steps=1 if translator.settings.init else 0,  # validates once before the first step of a new run
+        log_every_n_steps=1,  # the LightningModule decides which steps it logs
+        logger=False,
+        plugins=[AtomicCheckpoints()],
+        callbacks=[TrainingProgress(), *stopping, views],
+        enable_checkpointing=False,  # `open_run` adds Checkpoints
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     trainer.precision_plugin.convert_module(translator)  # Lightning 2.6 converts only after it has restored a checkpoint
     # Lightning 2.6: for SIGTERM alone, it would make all processes and GPUs wait before each batch. `open_run` handles signals.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     return trainer
-
-
-def callbacks(settings: RunSettings) -> list[L.Callback]:
-    """Returns the callbacks of a run. TensorBoardViews comes after EarlyStopping, since it always draws at the last validation,
-    which EarlyStopping determines."""
-    patience = settings.trainer.patience
-    stopping = [EarlyStopping("valid/improvements", mode="max", patience=patience)] if patience else []
-    return [TrainingProgress(), *stopping, TensorBoardViews(settings.views, settings.data.src)]
 
 
 def count_whole_steps(state: dict[str, Any], accumulate: int) -> None:
@@ -104,12 +97,12 @@ def has_unused_parameters(translator: Translator, batch: Batch) -> bool:
 
 
 @contextmanager
-def refused(settings: TrainerSettings, *names: str, part: str = "trainer.") -> Iterator[None]:
+def refused(**settings: object) -> Iterator[None]:
     """Turns Lightning's refusal of settings into one line that names them."""
     try:
         yield
     except REFUSALS as error:
-        values = " ".join(f"{part}{name}={getattr(settings, name)}" for name in names)
+        values = " ".join(f"{name}={value}" for name, value in settings.items())
         raise InputError(f"{values}: Lightning refuses this combination here ({reason(error)})") from error
 
 
@@ -118,7 +111,7 @@ def on_accelerator(model: nn.Module, accelerator: str, precision: str | int, ind
     """Moves a model to an accelerator. Within the context, computations run in `precision`, as named by Lightning. index: the
     device's number, or None to let Lightning choose."""
     devices: Any = 1 if index is None else [index]
-    with refused(TrainerSettings(accelerator=accelerator, precision=precision), "accelerator", "precision", part=""):
+    with refused(accelerator=accelerator, precision=precision):
         fabric = L.Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
     fabric.setup_module(model)  # moves and converts the model in place; the returned wrapper would only add autocast
     with fabric.autocast():
@@ -131,10 +124,9 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
 
     If a process other than the first fails, Lightning says which, kills all of them, and so ends the run."""
     prepare_process(settings.threads)
-    with refused(settings, "accelerator", "devices", "num_nodes", "strategy"):
-        fabric = L.Fabric(
-            accelerator=settings.accelerator, devices=settings.devices, num_nodes=settings.num_nodes, strategy=settings.strategy
-        )
+    hardware: dict[str, Any] = settings.model_dump(include={"accelerator", "devices", "num_nodes", "strategy", "precision"})
+    with refused(**{f"trainer.{name}": value for name, value in hardware.items()}):
+        fabric = L.Fabric(**hardware)
         logging.getLogger(LAUNCHER).setLevel(logging.INFO)
         fabric.launch()
     if settings.threads:
@@ -146,14 +138,10 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
     parent, first = os.getppid(), distributed.rank() == 0
     try:
         yield
-    except BaseException as error:
-        if isinstance(error, SystemExit):  # after a signal, which the first process reports
-            raise
-        if first:
-            if distributed.world_size() > 1 and isinstance(error, RuntimeError):
-                time.sleep(GRACE)  # if the connection to a process that has died broke, Lightning says so and kills this one
-            raise
-        for _ in range(round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
+    except (Exception, Stopped) as error:
+        if first and distributed.world_size() > 1 and isinstance(error, RuntimeError):
+            time.sleep(GRACE)  # if the connection to a process that has died broke, Lightning says so and kills this one
+        for _ in range(0 if first else round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
             if os.getppid() != parent:
                 sys.exit(1)
             time.sleep(0.1)

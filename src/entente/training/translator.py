@@ -11,7 +11,6 @@ from torch import Tensor
 
 from entente import distributed
 from entente.checkpoint import ENTRY
-from entente.console import log
 from entente.data.batches import Batch, EvaluationSplit
 from entente.data.tokenizer import Vocabulary
 from entente.errors import Diverged
@@ -20,7 +19,6 @@ from entente.models.seq2seq import Seq2Seq
 from entente.settings import RunSettings
 from entente.training.optimiser import build_optimiser, rate_factor
 
-BUSY_AFTER, BUSY_SHARE = 20.0, 0.6  # seconds of training, and share of them with a core, of the warning of busy cores
 STORED = "translator"  # our key in Lightning's checkpoint
 DIVERGENCE_FACTOR = 10  # training ends if the loss exceeds this many times that of a uniform guess; no run recovered from it
 
@@ -36,7 +34,6 @@ class Translator(L.LightningModule):
         self.tokens = 0  # target tokens that all processes have trained on so far
         self.seconds = 0.0  # training time without validation, up to the last checkpoint
         self.elapsed = 0.0  # time in training and validation, up to the last checkpoint
-        self.ended = time.perf_counter()  # time at which training ended
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu: float | None = None  # BLEU of the last validation, in double precision, unlike Lightning's copy
         self.best_bleu = 0.0  # the highest BLEU of a validation
@@ -76,10 +73,6 @@ class Translator(L.LightningModule):
     def on_train_start(self) -> None:
         self._began, self._started = time.perf_counter() - self.seconds, time.perf_counter() - self.elapsed
         self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
-        self._first: tuple[float, float] | None = self.seconds, time.thread_time()  # None once `_warn_of_busy_cores` has warned
-
-    def on_train_end(self) -> None:
-        self.ended = time.perf_counter()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the batch's share of the step's loss, multiplied by the batches per step, over which Lightning averages.
@@ -108,7 +101,6 @@ class Translator(L.LightningModule):
         seconds = time.perf_counter() - self._began  # reading the losses has waited for the GPU to finish the step
         self.tokens_per_second = (self.tokens - self._logged[0]) / (seconds - self._logged[1])
         self._logged = self.tokens, seconds
-        self._warn_of_busy_cores(seconds)
         if not loss <= DIVERGENCE_FACTOR * math.log(self.model.output.out_features):
             raise Diverged(f"the loss is {loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
         self.write(
@@ -120,16 +112,6 @@ class Translator(L.LightningModule):
             },
             step=self.global_step + 1,  # the step in progress
         )
-
-    def _warn_of_busy_cores(self, seconds: float) -> None:
-        """Warns once if this thread, which takes part in each operation on a CPU, has often waited for a core."""
-        if not self._first or self.device.type != "cpu":
-            return
-        wall, cpu = seconds - self._first[0], time.thread_time() - self._first[1]
-        if wall > BUSY_AFTER and cpu < BUSY_SHARE * wall:
-            self._first = None
-            advice = "; trainer.threads=1 may be faster" if torch.get_num_threads() > 1 else ""
-            log.warning("other programs use the CPU: training has a core for %.0f%% of its time%s", 100 * cpu / wall, advice)
 
     def on_validation_start(self) -> None:
         self._paused = time.perf_counter()
@@ -144,8 +126,6 @@ class Translator(L.LightningModule):
         self.bleu = float(scores["bleu"])
         self.best_bleu = max(self.best_bleu, self.bleu)
         quality = self.valid.quality(scores)
-        if not self.improvements and self.valid.criterion() == "chrf":  # at the first validation
-            log.info("valid: no reference has four words, so BLEU is always 0, and the best checkpoint is chosen by chrF")
         self.improvements += quality > self.best
         self.is_best = quality >= self.best  # of equally good validations, the last is kept as best.ckpt
         self.best = max(quality, self.best)

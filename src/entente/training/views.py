@@ -6,11 +6,9 @@ filter finds them.
 """
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -19,14 +17,13 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from entente import escape
 from entente.attention.diagnose import diagnose, gradient_norms
 from entente.attention.draw import draw, draw_heads
 from entente.attention.numbers import measure, pairs_of
-from entente.attention.record import ENCODER, NAME_OF_KIND, TO_SOURCE, has_attention, record
+from entente.attention.record import NAME_OF_KIND, TO_SOURCE, has_attention, record
 from entente.console import Task
 from entente.data.batches import to_device
 from entente.data.files import clean
@@ -37,14 +34,13 @@ from entente.settings import ViewsSettings
 from entente.training.translator import Translator
 
 TEST_BLEU = "when finished/test bleu"  # BLEU on the first test split
-FINAL = ".final"  # suffix of the event file with the final scores
 VALID_BLEU = "when finished/valid bleu"
 # Two sentences with interesting attention: a two-word negation in a comparative, and an elided article.
 FIXED_SENTENCES = {
     "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
     "en": ("He is not as tall as his father.", "Jane visits Africa in September."),
 }
-MORE_PIECES = 8  # by how many pieces a map is longer than its source; a failed model repeats itself up to the length limit
+MORE_PIECES = 8  # by how many pieces a map may be longer than its source; a failed model repeats itself up to this limit
 # The charts of Custom Scalars. Every run writes the same charts, and TensorBoard merges them.
 LAYOUT = {
     "All runs": {
@@ -57,10 +53,6 @@ LAYOUT = {
 
 class Board(TensorBoardLogger):
     """Lightning's TensorBoard logger without its hparams.yaml, which would be empty and not written atomically."""
-
-    @property
-    def log_dir(self) -> str:
-        return self.root_dir  # Lightning would replace $NAME in it by the value of an environment variable
 
     def save(self) -> None:
         self.experiment.flush()
@@ -78,25 +70,14 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
         board.experiment.file_writer.add_summary(summary)
 
 
-def wait_for_later_name(directory: Path) -> None:
-    """Waits at most a second, until the name of a new event file in `directory` sorts after all others, since TensorBoard reads
-    the files in this order. A name has the second of creation, the process and a number, of which 10 sorts before 9."""
-    latest = max((int(path.name.split(".")[3]) for path in directory.glob("events.out.tfevents.*")), default=0)
-    time.sleep(max(0.0, latest + 1 - time.time()))
-
-
 def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
-    """Writes the final scores to TensorBoard, in an event file of their own, so that a repeated evaluation replaces them."""
+    """Writes the final scores to TensorBoard."""
     board: Any = trainer.logger
-    board.finalize("success")
-    for path in Path(board.log_dir).glob(f"events.*{FINAL}"):
-        path.unlink()
-    wait_for_later_name(Path(board.log_dir))
     head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
-    with SummaryWriter(board.log_dir, filename_suffix=FINAL) as writer:
-        writer.add_text("scores/when finished", escape.table(head, rows, left=1), trainer.global_step)
-        for split, tag in zip(metrics, (VALID_BLEU, TEST_BLEU), strict=False):
-            writer.add_scalar(tag, metrics[split]["bleu"], trainer.global_step)
+    board.experiment.add_text("scores/when finished", escape.table(head, rows, left=1), trainer.global_step)
+    for split, tag in zip(metrics, (VALID_BLEU, TEST_BLEU), strict=False):
+        board.experiment.add_scalar(tag, metrics[split]["bleu"], trainer.global_step)
+    board.finalize("success")
 
 
 class TensorBoardViews(L.Callback):
@@ -147,46 +128,30 @@ def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str
     if not has_attention(translator.model):
         return
     vocabulary = translator.vocabulary
-    translations = translate(translator.model, vocabulary, [text for _, text in sentences], translator.settings.search)
+    search = translator.settings.search.model_copy(update={"length_factor": 1.0, "length_offset": MORE_PIECES})
+    translations = translate(translator.model, vocabulary, [text for _, text in sentences], search)
     for (title, text), [hypothesis, *_] in zip(sentences, translations, strict=True):
-        caption = f"{clean(text)}  \u2192  {vocabulary.text(hypothesis.tokens)}"
+        limit = "" if hypothesis.ended else " (stopped at its length limit)"
+        caption = f"{clean(text)}  \u2192  {vocabulary.text(hypothesis.tokens)}{limit}"
         [src] = vocabulary.encode_src([clean(text)])
-        n = len(src) + MORE_PIECES
-        is_cut, tokens = len(hypothesis.tokens) > n, hypothesis.tokens[:n]
-        if not hypothesis.ended:
-            caption += " (stopped at its length limit)"
-        if is_cut:
-            caption += f" (only the first {n} pieces are drawn)"
-        for map in record(translator.model, vocabulary, src, tokens):
-            if is_cut and map.kind != ENCODER:
-                map = map._replace(rows=[*map.rows[:-1], "\u2026"])  # this row produces another piece, not </s>
+        for map in record(translator.model, vocabulary, src, hypothesis.tokens):
             yield f"weights/{title}/{map.kind}", draw(map, caption)
 
 
 def log_heads(board: TensorBoardLogger, translator: Translator, data: TranslationData, n: int, step: int) -> None:
-    """Measures each head on the first n validation pairs. Logs all values as one picture, and two summaries as scalars: the
-    share of near-uniform heads and, if the corpus has gold links, the lowest alignment error rate of a head. If a kind of
-    attention has a single head, as in the BiRNN, its values are logged as scalars instead of a picture."""
+    """Measures each head on the first n validation pairs, with its alignment error rate if the corpus has gold links. Logs the
+    values as one picture, or as scalars if there is only one head, as in the BiRNN."""
     if not has_attention(translator.model):
         return
     pairs = pairs_of(data, "valid", n)
     numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
-    maps: dict[str, dict[str, Tensor]] = {}  # (L, H) values by kind and aspect
-    scalars: dict[str, float] = {}
-    for kind, measures in numbers.items():
-        name = NAME_OF_KIND[kind]
-        if measures.entropy.numel() > 1:
-            maps[kind] = measures._asdict()
-            scalars[f"near_uniform {name}"] = measures.near_uniform()
-        else:
-            scalars |= {f"{aspect} {name}": float(value) for aspect, value in measures._asdict().items()}
-    if alignments.gold:
-        rates = alignments.error_rates()
-        scalars["aer best head"] = float(rates.min())
-        for kind in maps.keys() & TO_SOURCE:
-            maps[kind]["aer"] = rates
-    board.log_metrics({f"weights/valid {name}": value for name, value in scalars.items()}, step)
-    if maps:
+    maps: dict[str, dict[str, Tensor]] = {kind: measures._asdict() for kind, measures in numbers.items()}  # (L, H) by aspect
+    for kind in maps.keys() & TO_SOURCE if alignments.gold else ():
+        maps[kind]["aer"] = alignments.error_rates()
+    values = {f"weights/valid {aspect} {NAME_OF_KIND[kind]}": maps[kind][aspect] for kind in maps for aspect in maps[kind]}
+    if all(value.numel() == 1 for value in values.values()):
+        board.log_metrics({tag: float(value) for tag, value in values.items()}, step)
+    else:
         title = f"Every layer (row) and head (column): means over {len(pairs)} validation sentences"
         board.experiment.add_figure("weights/valid heads", draw_heads(maps, title), step)
 
