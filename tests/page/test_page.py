@@ -300,4 +300,4 @@ def test_the_command_writes_a_page_of_a_run(base: Path, tmp_path: Path, browser:
     page = opened(browser, tmp_path / "lines.html")
     assert page.evaluate("CONTENT.sentences[1]") == {"source": "Le chien suit le garçon.", "reference": "", "gold": None}
     assert page.locator(".card h3").inner_text().startswith(f"{tmp_path.name}/best.ckpt ")
-    assert page.evaluate("CONTENT.models[0].score.split") == "test"
+    assert page.evaluate("CONTENT.models[0].score.split") == "valid"

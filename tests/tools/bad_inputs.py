@@ -214,7 +214,7 @@ sed=1: no such setting; did you mean seed\?""",
     Case("an unknown verb", "trian model=birnn", "trian: choose one of train, .+; did you mean train\\?"),
     Case("several values without -m", "train seed=1,2", "seed=1,2: give a whole number of at least 0 .+"),
     Case("a removed key", "train ~name", "name is not set: give it as name=VALUE"),
-    Case("an unknown accelerator", "train trainer.accelerator=gpus", r"trainer\.accelerator=gpus .+ Lightning refuses .+"),
+    Case("an unknown accelerator", "train trainer.accelerator=gpus", r"trainer\..+accelerator=gpus .+ Lightning refuses .+"),
     Case("an extra text without target", "train FILES +data.extra.x.src=train.fr", "data.extra.x: give either .+"),
     Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give it as .+"),
     # Impossible sizes.

@@ -10,7 +10,7 @@ function drawAttention(shown) {
   byId("attention-of").textContent = models.length > 1 ? `${say("of")} ${data.name}` : "";
   fill(byId("kinds"), kinds.map((name) => button(say(name), name === kind, () => update({ kind: name, layer: 1, head: 1, row: null, column: null }))));
   const isEmpty = !results || !kinds.length;
-  for (const id of ["grid", "options", "map-title", "views", "end", "numbers"]) byId(id).hidden = isEmpty;
+  for (const id of ["overview", "options", "map", "end", "numbers"]) byId(id).hidden = isEmpty;
   byId("kind-hint").textContent = kinds.length ? say(kind === "encoder" ? "encoderHint" : kind === "decoder" ? "decoderHint" : "crossHint") : say("noAttention");
   if (isEmpty) return;
   const grid = shown.result.weights[kind];

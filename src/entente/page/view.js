@@ -197,10 +197,13 @@ function update(changes = {}) {
   timings.push(performance.now() - began);
 }
 
-/** Returns the head of the attention to the source that aligns words best, or the first. */
-function bestHead({ data: { errors } }) {
+/** Returns the head of the attention to the source that aligns words best or, without gold links, that is worth most BLEU. */
+function bestHead({ data: { errors, importance } }) {
   const best = Math.min(...errors.flat()), layer = errors.findIndex((row) => row.includes(best));
-  return layer < 0 ? { layer: 1, head: 1 } : { layer: layer + 1, head: errors[layer].indexOf(best) + 1 };
+  if (layer >= 0) return { layer: layer + 1, head: errors[layer].indexOf(best) + 1 };
+  const heads = (importance.parts ?? []).filter(({ interventions: [{ mute, head }] }) => mute === "cross" && head);
+  const { layer: i = 1, head = 1 } = heads.sort((a, b) => a.bleu - b.bleu)[0]?.interventions[0] ?? {};
+  return { layer: i, head };
 }
 
 /** Adds an intervention to those of the open model, or removes it. */
