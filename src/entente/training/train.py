@@ -37,7 +37,7 @@ from entente.training.run_directory import RunDirectory, find_run, open_run
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
 from entente.training.verdict import verdict
-from entente.training.warm_start import load_ancestor
+from entente.training.warm_start import load_ancestor, log_bytes
 
 
 @isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
@@ -69,6 +69,8 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
     data = TranslationData(corpus, vocabulary, batch, settings.seed, settings.overfit, limit, cache)
     with Task("splitting the sentences into pieces"):
         data.check()
+    if ancestor:
+        log_bytes(data.ids("train")[0])
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
         log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
     if settings.overfit:

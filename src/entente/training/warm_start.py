@@ -3,8 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from entente import checkpoint
 from entente.console import log
+from entente.data.batches import Rows
+from entente.data.tokenizer import BYTES, SPECIAL
 from entente.errors import InputError
 from entente.settings import RunSettings
 from entente.validation import flat, to_text
@@ -44,3 +48,13 @@ def load_ancestor(settings: RunSettings, resumed: Path | None) -> checkpoint.Tra
         run.provenance["init"] = f"{settings.init}: {run.summary()}, commit {run.provenance['commit']}"
     log.info("init=%s", run.provenance["init"])
     return run
+
+
+def log_bytes(rows: Rows) -> None:
+    """Logs how many of a text's pieces are bytes of characters that the ancestor's tokenizer does not know."""
+    text = rows.values[rows.values >= len(SPECIAL)]
+    count = np.count_nonzero(text < len(SPECIAL) + BYTES)
+    log.info(
+        "%.2f%% of the source pieces in train are bytes, which spell characters that init's tokenizer lacks",
+        100 * count / len(text),
+    )
