@@ -293,7 +293,7 @@ def test_the_command_writes_a_page_of_a_run(base: Path, tmp_path: Path, browser:
     ):
         refused = run(f"page {arguments}", base)
         assert (refused.code, refused.err.count("\n")) == (2, 1) and problem in refused.err, refused.err
-    for file in ("checkpoints/best.ckpt", "metrics.json"):  # a model that is kept on its own, with its scores beside it
+    for file in ("checkpoints/best.ckpt", "metrics.json"):  # a model that is kept on its own, with its scores next to it
         shutil.copy(base / "run" / file, tmp_path)
     ended = run(f"page {tmp_path / 'best.ckpt'} input=in.txt output={tmp_path / 'lines.html'}", base)
     assert ended.code == 0, ended.err

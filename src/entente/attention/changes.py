@@ -312,6 +312,7 @@ class Patch(OfHeads):
         return values
 
     def _compare(self, n: int, _: object, inputs: Any) -> None:
+        """Raises InputError if a source has another length than n, the other pair's. inputs: scores (B, H, T, S) and a mask."""
         scores, mask = inputs
         lengths = torch.tensor([scores.size(-1)]) if mask is None else mask.sum(-1)
         if (lengths != n).any():

@@ -124,7 +124,8 @@ def with_means(
 
 
 def mean_output(target: Target, place: str, batches: Iterable[Batch]) -> Tensor:
-    """Returns the mean output (H, K) of the heads of an attention layer, such as decoder.0.cross_attn."""
+    """Returns the mean output (H, K) of the heads of an attention layer, such as decoder.0.cross_attn, over all pieces of the
+    batches under teacher forcing."""
     model, outputs, total, n = target.model, list[Tensor](), torch.zeros((), dtype=torch.float64), 0
     with ExitStack() as stack, observing(model) as device:
         stack.callback(target.points[f"{place}.hook_z"].on(outputs.append))
