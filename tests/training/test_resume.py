@@ -17,7 +17,8 @@ import torch
 from filelock import FileLock
 
 from entente.checkpoint import read
-from entente.errors import InputError, Interrupted
+from entente.errors import InputError, Interrupted, Stopped
+from entente.training import run_directory
 from entente.training import views as views_of_training
 from entente.training.checkpoints import steps
 from entente.training.train import train
@@ -238,6 +239,19 @@ def test_resume_auto_takes_the_newest_unfinished_run_which_only_one_process_may_
     assert len(refusal.value.problems) == 1
     assert run("birnn", "a", short, "trainer.threads=2", resume="auto") == tmp_path / "a-3"  # perhaps on another machine
     assert run("birnn", "a", short, resume="auto") == tmp_path / "a-2"
+
+
+def test_a_run_stopped_while_its_directory_is_made_begins_again_under_its_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise Stopped(signal.SIGTERM)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(run_directory, "write_text", stop)
+        run("birnn", "a", "trainer.max_steps=6", resume="auto")
+    assert run("birnn", "a", "trainer.max_steps=6", resume="auto") == tmp_path / "a"
+    assert [path.name for path in tmp_path.glob("a*")] == ["a"] and not [*tmp_path.glob(".*")]
 
 
 def test_a_damaged_checkpoint_is_named_and_without_it_the_run_resumes_from_the_one_before(

@@ -14,10 +14,11 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning as L
@@ -111,14 +112,23 @@ def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def new_run(settings: RunSettings) -> RunDirectory:
-    """Creates the directory output_dir/NAME, or NAME-2, ... if that exists, with the run's configuration."""
+    """Creates the directory output_dir/NAME, or NAME-2, ... if that exists. It has the run's configuration from the moment it is
+    seen, so that a run stopped at any time is found again."""
     first = Path(settings.output_dir) / run_name(settings)
-    for number in count(1):
-        path = first if number == 1 else first.with_name(f"{first.name}-{number}")
-        with suppress(FileExistsError):
-            path.mkdir(parents=True)
-            break
-    write_text(path / "config.yaml", yaml.safe_dump(settings.stored(), sort_keys=False, allow_unicode=True))
+    first.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".", dir=first.parent) as folder:
+        made = Path(folder) / "run"
+        made.mkdir()
+        write_text(made / "config.yaml", yaml.safe_dump(settings.stored(), sort_keys=False, allow_unicode=True))
+        for number in count(1):
+            path = first if number == 1 else first.with_name(f"{first.name}-{number}")
+            try:
+                if not path.exists():
+                    made.rename(path)
+                    break
+            except OSError:
+                if not path.exists():  # otherwise another process was faster
+                    raise
     return RunDirectory(path)
 
 
