@@ -45,6 +45,7 @@ Sublayers = Annotated[tuple[Sublayer, ...], LISTS]
 Norm = Literal["pre", "post", "rms", "none"]
 Projection = Literal["query", "key", "value"]
 Scale = Literal["d_k", "none", "n_keys"]
+EmbeddingScale = Literal["d_model", "none", "initial"]
 SoftmaxOver = Literal["keys", "queries", "batch"]
 Grouping = Literal["alone", "mixed"]
 BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200"]
@@ -85,12 +86,16 @@ class TransformerSettings(Section):
     zero_init: bool = setting(False, "initialise the last layer of each sublayer to zero")
     tied: bool = setting(True, TIED)
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = setting("sinusoidal", "how positions are encoded")
+    embedding_scale: EmbeddingScale = setting("d_model", "factor of embeddings: sqrt(d_model); initial: in initial values only")
     sublayers: Sublayers = setting(("self", "cross", "ff"), "sublayers of each layer")
     mask_padding: bool = setting(True, "hide source padding from attention")
     mask_future: bool = setting(True, "hide later target tokens from each token")
     score: Literal["dot", "additive", "bilinear", "cosine"] = setting("dot", "how a query is compared with a key")
     scale: Scale = setting("d_k", "divisor of scores; n_keys: the number of visible keys; none: 1")
     projections: Annotated[tuple[Projection, ...], LISTS] = setting(("query", "key", "value"), "learned projections")
+    output_projection: bool = setting(True, "mix the outputs of the heads by a learned projection")
+    sliced_heads: bool = setting(False, "the projections of a head read only its slice of the vectors")
+    equal_heads: bool = setting(False, "the heads of a layer start with the same weights")
     d_k: Width | None = setting(None, "width of a head; null: d_model / n_heads")
     softmax: SoftmaxOver = setting("keys", "axis of the softmax; keys: the weights of each query sum to 1")
     mask_value: Annotated[float, Field(le=0)] | None = setting(None, "value of a masked score; null: minus infinity")
@@ -100,6 +105,9 @@ class TransformerSettings(Section):
             yield f"model.d_model={self.d_model} is not divisible by model.n_heads={self.n_heads}"
         if self.d_k is not None and len(set(self.projections)) < 3:  # an identity gives a head the width d_model / n_heads
             yield f"model.d_k={self.d_k} needs all three projections; leave model.d_k null, or learn all three"
+        for name, value in (("d_k", self.d_k), ("zero_init", self.zero_init)):
+            if value and not self.output_projection:
+                yield f"model.{name}={value} needs model.output_projection=true; set it, or leave out {name}"
         if "self" not in self.sublayers:  # without it, the decoder would not see earlier target tokens
             yield f"model.sublayers={list(self.sublayers)} must include self; only cross and ff can be left out"
 
@@ -140,9 +148,7 @@ class TrainerSettings(Section):
     epochs: Annotated[float, Field(gt=0)] | None = setting(None, "passes over the training text, instead of max_steps")
     minutes: Annotated[float, Field(gt=0)] | None = setting(None, "time of the run with its evaluation, instead of max_steps")
     validate_every: Interval = setting(400, "steps between validations, or their share of the run")
-    patience: Count | None = setting(
-        None, "stop after this many validations without an improvement, even before the rate has decayed; null: never"
-    )
+    patience: Count | None = setting(None, "stop after this many validations without a gain, even before the rate has decayed")
     gradient_clip: float = setting(1.0, "maximum global gradient norm; 0: no clipping", ge=0)
     accumulate: Count = setting(1, "batches per optimiser step")
     precision: str | int = setting("32-true", "precision, as named by Lightning: bf16-mixed, 16-mixed, 64-true, ...")
@@ -166,9 +172,7 @@ class TrainerSettings(Section):
 
 
 class CheckpointSettings(Section):
-    every: Interval = setting(
-        200, "steps between checkpoints, or share of the run; a run that is killed loses at most that many"
-    )
+    every: Interval = setting(200, "steps between checkpoints, or share of the run; a killed run loses at most that many")
     keep: Count = setting(2, "number of latest checkpoints to keep for resuming")
     average: Count = setting(1, "latest checkpoints whose mean is evaluated, unless a single one has a higher BLEU")
 
@@ -319,9 +323,7 @@ class RunSettings(Section):
     output_dir: OutputDir = "outputs"
     overfit: bool = setting(False, "memorise one batch, as a first check that a model can learn at all")
     variant: str = setting("baseline", "name of the ablation, set by its file in configs/ablation")
-    resume: File | None = setting(
-        None, "a run's directory, or auto: the newest unfinished run with this name and configuration"
-    )
+    resume: File | None = setting(None, "a run's directory, or auto: the newest unfinished run with this name and settings")
     init: File | None = setting(None, "a run or a checkpoint whose weights, model settings and tokenizer to start from")
     also_evaluate: Annotated[tuple[Grouping, ...], LISTS] = setting((), "also decode the first test split in such batches")
     optim: OptimSettings = OptimSettings()

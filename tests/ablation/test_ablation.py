@@ -331,6 +331,8 @@ def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Pa
     """A suite lets its ablations override its settings, but a single run is refused if its settings contradict its ablation."""
     runs = plan("suite=[baseline,one_head]", "model.n_heads=2", "seeds=[1,1,3]", "name=two, six")
     assert list(runs) == ["baseline-seed1", "one_head-seed1", "baseline-seed3", "one_head-seed3"]
+    more = plan("suite=[baseline,one_head]", "seeds=[3]", "baseline_seeds=[2,3]")
+    assert list(more) == ["baseline-seed3", "one_head-seed3", "baseline-seed2"]
     heads = {name: (run.model.model_dump()["n_heads"], run.seed, run.name) for name, run in runs.items()}
     assert heads["one_head-seed3"] == (1, 3, "two, six/one_head-seed3") and heads["baseline-seed1"][0] == 2
     done = run(shlex.join(["train", *base, "ablation=one_head", "model.n_heads=2"]), project)

@@ -150,6 +150,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "post": {"norm": "post"},
     "rotary": {"positions": "rotary"},
     "cosine": {"score": "cosine"},
+    "sliced": {"sliced_heads": True},
+    "not mixed": {"output_projection": False},
     "modern": {"norm": "rms", "activation": "swiglu", "positions": "rotary", "score": "cosine", "zero_init": True},
 }
 
@@ -188,6 +190,10 @@ def test_each_table_of_a_transformer_follows_from_its_modules_and_from_the_table
     expected |= {"masked scores": torch.where(mask, t("scaled scores"), -torch.inf)}
     expected |= {"weights": masked.exp() / masked.exp().sum(-1, keepdim=True), "weights x V": t("weights") @ t("V")}
     expected |= {"all heads": heads[0], "out": out[0], "after the residual": t("x") + t("out")}
+    if variant == "sliced":  # its matrices are small enough to be shown
+        for part in ("query", "key", "value"):
+            layer = block.get_submodule(f"{name}_attention.{part}")
+            expected[f"W_{part[0]}, b"] = torch.cat([layer.weight[columns].T, layer.bias[None, columns]])
     assert actual.names() == expected.keys()
     assert_tables(actual, {table: [values] for table, values in expected.items()})
     assert torch.allclose(t("all heads")[:, columns], t("weights x V"))

@@ -206,7 +206,8 @@ def test_only_standard_attention_is_fused_with_its_dropout(
 
 def test_a_new_setting_is_declared_fused_or_not() -> None:
     fused = {"d_model", "n_heads", "n_layers", "d_ff", "d_k", "dropout", "attention_dropout", "residual", "norm", "activation"}
-    fused |= {"zero_init", "tied", "positions", "sublayers", "mask_padding", "mask_future"}
+    fused |= {"zero_init", "tied", "positions", "sublayers", "mask_padding", "mask_future", "embedding_scale"}
+    fused |= {"output_projection", "sliced_heads", "equal_heads"}
     assert TransformerSettings.model_fields.keys() - {"name"} == NOT_FUSED.keys() | fused
     assert NOT_FUSED.keys() == STANDARD
 

@@ -151,6 +151,11 @@ def test_the_rows_of_every_variants_state_can_be_selected(name: str, variant: st
 
 # In evaluation, these variants equal the baseline: they change nothing, or only dropout, the loss or the learning rate.
 SAME_MODEL = {"baseline", "no_dropout", "no_label_smoothing", "no_warmup"}
+OTHER_START = {  # settings with which parameters start with other values than the baseline's, and the ends of their names
+    ("zero_init", True): ["out.weight", "ff.2.weight"],
+    ("equal_heads", True): [f"attention.{part}.weight" for part in ("query", "key", "value", "out")],
+    ("embedding_scale", "initial"): ["embedding.weight"],
+}
 
 
 @each_variant
@@ -163,8 +168,8 @@ def test_every_variant_starts_from_the_baseline_and_computes_something_else(
     common = [path for path in ours if path in theirs and ours[path].shape == theirs[path].shape]
     assert len(common) > 0.4 * len(ours) and any(ours[path].dim() > 1 for path in common)  # lstm has the fewest: 9 of 21
     other = {path for path in common if not torch.equal(ours[path], theirs[path])}
-    zeros = {path for path in common if path.endswith(("out.weight", "ff.2.weight"))} if "zero_init" in settings else set()
-    assert other == zeros
+    expected = [ending for change, endings in OTHER_START.items() if change in settings.items() for ending in endings]
+    assert other == {path for path in common if path.endswith(tuple(expected))}
     distance = max_difference(logits(model, src, tgt), logits(baseline, src, tgt))
     assert distance == 0 if variant in SAME_MODEL else distance > 1e-6
 
@@ -183,7 +188,8 @@ def has_no_effect(name: str, variant: str, path: str) -> bool:
     since its projections have no biases."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
-    if name == "birnn" or variant in {"additive_score", "cosine_score", "modern", "softmax_batch", "weak_mask"}:
+    all_matter = {"additive_score", "cosine_score", "modern", "multiplied_mask", "softmax_batch", "weak_mask"}
+    if name == "birnn" or variant in all_matter:
         return False
     if variant == "softmax_queries":
         return path.endswith(("attention.query.bias", "before.cross.bias"))
@@ -259,6 +265,50 @@ def test_a_projection_that_is_not_learned_is_the_identity(projections: Any) -> N
     query, source = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
     mask = REAL[:, None, None, :]
     close(ours(query, ours.project(source), mask), full(query, full.project(source), mask))
+
+
+def test_a_sliced_projection_equals_a_block_diagonal_matrix() -> None:
+    ours, full = small_layer(MultiHeadAttention, sliced_heads=True), small_layer(MultiHeadAttention)
+    full.load_state_dict({name: value for name, value in ours.state_dict().items() if value.shape[-1] == 21}, strict=False)
+    for projection in PROJECTIONS:
+        blocks = ours.get_submodule(projection).weight.detach().split(7)  # 3 heads of width 7
+        full.get_submodule(projection).weight.data = torch.block_diag(*blocks)
+    query, source, mask = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2), REAL[:, None, None, :]
+    close(ours(query, ours.project(source), mask), full(query, full.project(source), mask))
+
+
+def test_without_an_output_projection_the_heads_stand_side_by_side() -> None:
+    ours, full = small_layer(MultiHeadAttention, output_projection=False), small_layer(MultiHeadAttention)
+    full.load_state_dict(ours.state_dict(), strict=False)
+    nn.init.eye_(full.out.weight)
+    nn.init.zeros_(full.out.bias)
+    query, source, mask = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2), REAL[:, None, None, :]
+    close(ours(query, ours.project(source), mask), full(query, full.project(source), mask))
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_heads_that_start_equal_stay_equal(score: str, src: Tensor, tgt: Tensor) -> None:
+    model = small("transformer", equal_heads=True, score=score)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss_of(model, src, tgt[:, :-1], tgt[:, 1:]).backward()
+        optimizer.step()
+    for layer in (module for module in model.modules() if isinstance(module, MultiHeadAttention)):
+        heads = layer.query(normal(B, T, layer.out.out_features)).unflatten(-1, (layer.n_heads, -1))
+        assert (heads - heads[..., :1, :]).abs().max() < 1e-9 < heads.std()
+
+
+@pytest.mark.parametrize("scale", ["none", "initial"])
+def test_unmultiplied_embeddings_equal_multiplied_ones_with_other_values(scale: Any, src: Tensor, tgt: Tensor) -> None:
+    """In a model whose output is not tied. Initial values are drawn in float32, so those of `initial` are equal to 1e-7."""
+    ours, baseline = small("transformer", tied=False, embedding_scale=scale), small("transformer", tied=False)
+    width, weights = baseline.get_submodule("tgt_embedding").weight.size(1), baseline.state_dict()
+    for side in ("src", "tgt"):
+        if scale == "none":
+            weights[f"{side}_embedding.weight"] /= math.sqrt(width)
+    baseline.load_state_dict(weights)
+    assert max_difference(logits(ours, src, tgt), logits(baseline, src, tgt)) < (1e-10 if scale == "none" else 1e-6)
 
 
 # Masks

@@ -1,7 +1,7 @@
 """Train variants with several seeds, all else equal, and compare them. A suite names the variants; any setting of `train` can
 be overridden. The same command resumes a suite that was stopped.
 
-  entente ablate suite=quick "seeds=[1,2,3]" jobs=2
+  entente ablate suite=quick "seeds=[1,2,3]" "baseline_seeds=[4,5,6]" jobs=2
   entente ablate "suite=[baseline,no_residual]" name=mine model=birnn
   entente ablate suite=transformer trainer.max_steps=800
 """
@@ -59,7 +59,8 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     name = settings.name or f"{title}{trainer['suffix']}"
     root = Path(composition.values["output_dir"]).expanduser() / name
     command = [sys.executable, "-P", "-m", "entente", "train", *([f"--config-dir={folder}"] if folder else [])]
-    variants, seeds, jobs = list(dict.fromkeys(suite.variants)), list(dict.fromkeys(settings.seeds)), []
+    variants, jobs = list(dict.fromkeys(suite.variants)), []
+    seeds, all_seeds = (list(dict.fromkeys(each)) for each in (settings.seeds, settings.seeds + settings.baseline_seeds))
     for variant in variants:
         changed = ablations.changes(variant, folder)  # no override may change these, or the variant would not match its name
         overrides = [text for text in shared if key_of(text) not in changed]
@@ -72,11 +73,11 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         if not run_settings.trainer.max_steps:
             raise InputError(*problems, "all runs of a suite take the same number of steps; give trainer.max_steps=NUMBER")
         config = run_settings.with_steps(run_settings.trainer.steps).stored()
-        for seed in seeds:
+        for seed in all_seeds if variant == variants[0] else seeds:
             run_name = f"{name}/{variant}-seed{seed}"
             run = Run(root.parent / run_name, {**config, "seed": seed, "name": run_name}, variant=variant)
             arguments = [f"seed={seed}", f"name={run_name}", f"trainer.threads={threads}", "resume=auto"]
             jobs.append(Job(run, [*command, *overrides, *arguments]))
     if problems:
         raise InputError(*problems)
-    return Plan(root, variants, sorted(jobs, key=lambda job: seeds.index(job.run.seed)))
+    return Plan(root, variants, sorted(jobs, key=lambda job: all_seeds.index(job.run.seed)))

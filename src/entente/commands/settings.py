@@ -171,6 +171,7 @@ class AblateSettings(Section):
         "quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]; the first is the baseline"
     )
     seeds: Annotated[tuple[Seed, ...], LISTS] = setting((1,), "each variant is trained with each seed", min_length=1)
+    baseline_seeds: Annotated[tuple[Seed, ...], LISTS] = setting((), "further seeds of the baseline, which all others share")
     jobs: Count = setting(1, "number of parallel runs, each on its share of the cores")
     name: Folder | None = setting(None, "directory of the suite, under output_dir; null: named after the suite")
     suites: dict[Name, SuiteSettings] = setting({}, "suites by name")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from entente.settings import Scale, SoftmaxOver, TransformerSettings
+from entente.settings import Projection, Scale, SoftmaxOver, TransformerSettings
 
 AXIS: dict[SoftmaxOver, int] = {"keys": -1, "queries": -2, "batch": 0}
 
@@ -151,20 +151,36 @@ def rotate(x: Tensor, start: int) -> Tensor:
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
 
 
+class SlicedLinear(nn.Linear):
+    """A linear layer (..., D) -> (..., H K) whose K outputs for a head depend only on the head's D / H inputs. The weight
+    (H K, D / H) has the matrices of the heads below each other."""
+
+    def __init__(self, d_model: int, n_heads: int, width: int) -> None:
+        super().__init__(d_model // n_heads, n_heads * width)
+        self.n_heads = n_heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        slices, weights = x.unflatten(-1, (self.n_heads, -1)), self.weight.unflatten(0, (self.n_heads, -1))
+        return torch.einsum("...hd,hkd->...hk", slices, weights).flatten(-2) + self.bias
+
+
 class MultiHeadAttention(nn.Module):
     """Attention with H heads of width K, by default with scaled dot products (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
-    `projections` names those of W_q, W_k and W_v that are learned; the others are the identity. rotary: whether to `rotate`
-    queries and keys, which must then come from the same sentence."""
+    `projections` names those of W_q, W_k and W_v that are learned; the others are the identity, as is W_o without
+    `output_projection`. rotary: whether to `rotate` queries and keys, which must then come from the same sentence."""
 
     def __init__(self, settings: TransformerSettings, rotary: bool = False) -> None:
         super().__init__()
         d_model, n_heads = settings.d_model, settings.n_heads
         self.settings, self.n_heads, self.rotary = settings, n_heads, rotary
         self.d_k = width = d_model // n_heads if settings.d_k is None else settings.d_k  # K
-        self.query, self.key, self.value = (  # W_q, W_k, W_v
-            nn.Linear(d_model, n_heads * width) if name in settings.projections else nn.Identity()
-            for name in ("query", "key", "value")
-        )
+
+        def projection(name: Projection) -> nn.Module:
+            if name not in settings.projections:
+                return nn.Identity()
+            return SlicedLinear(d_model, n_heads, width) if settings.sliced_heads else nn.Linear(d_model, n_heads * width)
+
+        self.query, self.key, self.value = projection("query"), projection("key"), projection("value")  # W_q, W_k, W_v
         self.score: nn.Module = {
             "dot": lambda: DotProductScore(settings.scale),
             "bilinear": lambda: BilinearScore(n_heads, width, settings.scale),
@@ -173,7 +189,15 @@ class MultiHeadAttention(nn.Module):
         }[settings.score]()
         self.weights = AttentionWeights(settings.softmax, settings.mask_value)
         self.dropout = nn.Dropout(settings.attention_dropout)
-        self.out = nn.Linear(n_heads * width, d_model)  # W_o
+        self.out = nn.Linear(n_heads * width, d_model) if settings.output_projection else nn.Identity()  # W_o
+
+    def copy_first_head(self) -> None:
+        """Gives all heads the weights of the first. Their outputs and gradients are then equal too, in every step."""
+        with torch.no_grad():
+            for part, axis in ((self.query, 0), (self.key, 0), (self.value, 0), (self.score, 0), (self.out, 1)):
+                if isinstance(weight := getattr(part, "weight", None), Tensor):
+                    heads = weight.unflatten(axis, (self.n_heads, -1))
+                    heads.copy_(heads.narrow(axis, 0, 1).clone())
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)

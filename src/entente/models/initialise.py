@@ -5,7 +5,10 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-# The number of gates in each class. torch stacks the gates' matrices along dim 0, but `_fill` initialises them one by one.
+from entente.models.attention import SlicedLinear
+
+# The number of gates in each class. torch stacks the gates' matrices along dim 0, but `_fill` initialises them one by one, as
+# it does those of the heads of a SlicedLinear.
 GATES = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
@@ -39,7 +42,8 @@ def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generato
     elif isinstance(owner, nn.Embedding):
         nn.init.normal_(values, std=embedding_std, generator=generator)  # including the padding row: a tied output trains it
     else:
-        chunks = values.unbind() if values.dim() == 3 else values.chunk(GATES.get(type(owner), 1))  # 3-D: (H, K, K), bilinear
+        parts = owner.n_heads if isinstance(owner, SlicedLinear) else GATES.get(type(owner), 1)
+        chunks = values.unbind() if values.dim() == 3 else values.chunk(parts)  # 3-D: (H, K, K), bilinear
         for matrix in chunks:
             if leaf.startswith("weight_hh"):
                 nn.init.orthogonal_(matrix, generator=generator)

@@ -154,8 +154,13 @@ class Transformer(Seq2Seq):
         self.output = nn.Linear(d_model, sizes.tgt_vocab, bias=False)
         if settings.tied:
             self.output.weight = self.tgt_embedding.weight
-        # `_embed` multiplies by sqrt(D), so embeddings have variance 1/2, like the sinusoids, and neither dominates the sum.
-        initialise(self, sizes.seed, embedding_std=(2 * d_model) ** -0.5)
+        # Multiplied by sqrt(D) (section 3.4), embeddings have variance 1/2, like the sinusoids, and neither dominates the sum.
+        self.embedding_factor = math.sqrt(d_model) if settings.embedding_scale == "d_model" else 1.0
+        initialise(self, sizes.seed, embedding_std=(2 if settings.embedding_scale == "initial" else 2 * d_model) ** -0.5)
+        if settings.equal_heads:
+            for module in [*self.modules()]:
+                if isinstance(module, MultiHeadAttention):
+                    module.copy_first_head()
         if settings.zero_init:
             for block in [*self.encoder, *self.decoder]:
                 for layer in cast(Block, block).last_layers():
@@ -164,7 +169,7 @@ class Transformer(Seq2Seq):
     def _embed(self, side: Side, ids: Tensor, start: int) -> Tensor:
         """Returns the embeddings (B, T, D) of ids (B, T) at positions start .. start + T - 1."""
         embedding = self.src_embedding if side == "src" else self.tgt_embedding
-        x = embedding(ids) * math.sqrt(self.d_model)  # section 3.4
+        x = embedding(ids) * self.embedding_factor
         if self.positions in ("sinusoidal", "learned"):
             x = x + self.position_vectors(side, start, ids.size(1))
         return self.dropout(x)
@@ -177,7 +182,7 @@ class Transformer(Seq2Seq):
             return sinusoids(start, length, self.d_model, like=self.tgt_embedding.weight)
         rows = torch.arange(start, start + length, device=self.tgt_embedding.weight.device).clamp(max=LEARNED_POSITIONS - 1)
         table = self.src_position if side == "src" else self.tgt_position
-        return table(rows) * math.sqrt(self.d_model)
+        return table(rows) * self.embedding_factor
 
     def encode(self, src: Tensor) -> TransformerState:
         real = padding_mask(src, self.pad_id)[:, None, None, :]  # (B, 1, 1, S)

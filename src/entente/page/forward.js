@@ -177,8 +177,18 @@ class MultiHeadAttention {
   }
 
   projected(name, rows) {
-    const learned = this.model.settings.projections.includes(name);
-    return this.model.at(`${this.place}.hook_${name[0]}`, learned ? this.model.linear(`${this.path}.${name}`, rows) : rows);
+    const { projections, sliced_heads } = this.model.settings, path = `${this.path}.${name}`;
+    const learned = sliced_heads ? (x) => this.sliced(path, x) : (x) => this.model.linear(path, x);
+    return this.model.at(`${this.place}.hook_${name[0]}`, projections.includes(name) ? learned(rows) : rows);
+  }
+
+  /** Returns a projection (T, H K) of rows (T, D) in which a head reads only its slice. The weight has the shape (H K, D / H). */
+  sliced(path, rows) {
+    const { [`${path}.weight`]: weight, [`${path}.bias`]: bias } = this.model.parameters, size = weight.shape[1];
+    return rows.map((x) => each(bias.data, (start, i) => {
+      const head = Math.floor(i / this.width);
+      return start + dot(x.subarray(head * size, (head + 1) * size), this.model.row(`${path}.weight`, i));
+    }));
   }
 
   /** Projects source (S, D) to keys and values (S, H K). */
@@ -192,7 +202,8 @@ class MultiHeadAttention {
     let q = this.projected("query", query); // (T, H K)
     if (this.rotary) q = this.perHead(q, (x, _, t) => rotate(x, kv.key.length - q.length + t));
     const z = this.attend(q, kv, visible, start);
-    return this.model.linear(`${this.path}.out`, this.model.at(`${this.place}.hook_z`, z, { start, attention: this }));
+    const heads = this.model.at(`${this.place}.hook_z`, z, { start, attention: this });
+    return this.model.settings.output_projection ? this.model.linear(`${this.path}.out`, heads) : heads;
   }
 
   /** Returns softmax(scores) V (T, H K). Interventions are told where the queries start, and which keys each of them sees. */
@@ -332,7 +343,8 @@ class Transformer extends Seq2Seq {
   constructor(parameters, settings) {
     super(parameters, settings);
     const blocks = (side) => Array.from({ length: settings.n_layers }, (_, i) => new Block(this, side, i));
-    Object.assign(this, { encoder: blocks("encoder"), decoder: blocks("decoder") });
+    const embeddingFactor = settings.embedding_scale === "d_model" ? Math.sqrt(settings.d_model) : 1;
+    Object.assign(this, { encoder: blocks("encoder"), decoder: blocks("decoder"), embeddingFactor });
   }
 
   /** Returns the attention layers by their places in the names of activations. */
@@ -363,9 +375,8 @@ class Transformer extends Seq2Seq {
 
   /** Returns the embeddings (T, D) of ids, the first of which is at position `start`. */
   embed(side, ids, start) {
-    const root = Math.sqrt(this.settings.d_model);
     return ids.map((id, t) => {
-      const x = times(this.row(`${side}_embedding.weight`, id), root);
+      const x = times(this.row(`${side}_embedding.weight`, id), this.embeddingFactor);
       const position = this.positionVector(side, start + t);
       return position ? plus(x, position) : x;
     });
@@ -374,7 +385,7 @@ class Transformer extends Seq2Seq {
   positionVector(side, position) {
     const { positions, d_model } = this.settings;
     if (positions === "learned") {
-      return times(this.row(`${side}_position.weight`, Math.min(position, LEARNED_POSITIONS - 1)), Math.sqrt(d_model));
+      return times(this.row(`${side}_position.weight`, Math.min(position, LEARNED_POSITIONS - 1)), this.embeddingFactor);
     }
     if (positions !== "sinusoidal") return null;
     const angle = angles(position, d_model);

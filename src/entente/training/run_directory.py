@@ -112,8 +112,8 @@ def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def new_run(settings: RunSettings) -> RunDirectory:
-    """Creates the directory output_dir/NAME, or NAME-2, ... if that exists. It has the run's configuration from the moment it is
-    seen, so that a run stopped at any time is found again."""
+    """Creates the directory output_dir/NAME, or NAME-2, ... if that exists. It appears together with the run's configuration,
+    so that a run stopped at any time is found again."""
     first = Path(settings.output_dir) / run_name(settings)
     first.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".", dir=first.parent) as folder:
