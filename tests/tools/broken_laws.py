@@ -14,7 +14,7 @@ KEEPS_ALL = {
     "transformer": """
         additive_score baseline bilinear_score cosine_score d_k_256 d_k_256_unscaled layers_1 layers_1_no_residual
         layers_2 layers_2_no_residual layers_4 layers_4_no_residual learned_positions modern no_dropout
-        equal_heads initial_embedding_scale no_embedding_scale no_feed_forward no_label_smoothing no_norm
+        equal_heads large_embeddings no_embedding_scale no_feed_forward no_label_smoothing no_norm
         no_output_projection no_projections no_query_projection no_residual no_residual_cross no_residual_ff no_residual_self
         no_warmup one_head post_norm rms_norm rotary scaled_by_keys sliced_heads swiglu unscaled untied zero_init""",
     "birnn": """baseline bilinear_score dot_score lstm no_attention no_dropout no_label_smoothing no_warmup one_direction
