@@ -1,0 +1,218 @@
+"""Trains Transformers without residual connections that are repaired in one way each, to find out what the residual is for.
+
+    python scripts/residual.py train REPAIR SEED STEPS OVERRIDES ...    # outputs/residual/REPAIR-STEPS-seedSEED; resumes it too
+    python scripts/residual.py table                                    # the results of the runs in outputs/residual
+
+Two explanations of why a Transformer without residual connections learns nothing:
+
+    collapse    attention averages, so the vectors of a sentence become alike, layer by layer, and gradients vanish (Dong et al.
+                2021). Then it helps to condition the layers better: other initial values, another optimiser, a longer warm-up.
+    query lost  the output of cross-attention is a mean of source vectors. What the decoder has written so far, which chose the
+                weights, is not in it. Then nothing helps but to hand the query on past cross-attention.
+
+What either predicts was written down before any of these runs:
+
+    repair         what it changes                                                       collapse    query lost
+    none           nothing: `ablation=no_residual`                                       fails       fails
+    muon           the recipe of `make train` (Muon, cosine scores) instead of Adam      learns      fails
+    warm_up        a warm-up three times as long                                         learns      fails
+    conditioned    W_v, W_o and feed-forward matrices start orthogonal, and self-        learns      fails
+                   attention starts sharp: each position attends to itself (after He
+                   et al. 2023, and He and Hofmann 2024)
+    concatenated   after cross-attention, W [x; c] takes the place of x + c, as in the   fails       learns
+                   readout of Bahdanau et al. 2015
+    merged         one softmax over target and source keys takes the place of self- and  fails       learns
+                   cross-attention; a position's weight on itself hands its query on
+    both           `conditioned` and `concatenated`                                      learns      learns
+
+Shapes: B batch, T target length, P earlier target tokens, S source length, D model width, H heads, K key width.
+"""
+
+import hashlib
+import math
+import re
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from entente.ablation.causes import measured
+from entente.ablation.runs import read_run
+from entente.commands.train import train
+from entente.console import exit_codes, start_log
+from entente.errors import InputError
+from entente.models import build
+from entente.models.attention import KV
+from entente.models.initialise import initialise
+from entente.models.seq2seq import Residual, Sizes
+from entente.models.transformer import DecoderBlock, EncoderBlock, Transformer
+from entente.settings import TransformerSettings
+from entente.trained import TrainedModel, load
+
+FOLDER = Path("outputs/residual")
+ADAM = ["experiment=ablation_baseline"]
+# The overrides of each repair, and the changes of the model.
+REPAIRS: dict[str, tuple[list[str], tuple[str, ...]]] = {
+    "none": (ADAM, ()),
+    "muon": ([], ()),
+    "warm_up": ([*ADAM, "optim.warmup=600", "optim.decay_from=600"], ()),
+    "conditioned": (ADAM, ("conditioned",)),
+    "concatenated": (ADAM, ("concatenated",)),
+    "merged": (ADAM, ("merged",)),
+    "both": (ADAM, ("concatenated", "conditioned")),
+}
+SHARP = 2.0  # factor of W_q = W_k, so that the score of a position with itself is about 20 and that with others about 0
+
+
+class Concatenation(Residual):
+    """Returns W [x; dropout(c)] (B, T, D) for the query's vector x and the sublayer's output c (B, T, D)."""
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__(keep=False, dropout=dropout)
+        self.linear = nn.Linear(2 * d_model, d_model)
+
+    def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
+        return self.linear(torch.cat([x, self.dropout(sublayer_output)], dim=-1))
+
+
+class MergedBlock(DecoderBlock):
+    """A decoder block with one attention to the target so far and to the source (after T5Gemma 2, Zhang et al. 2025), with the
+    projections of self-attention for both."""
+
+    def project(self, memory: Tensor) -> KV:
+        return self.self_attention.project(memory)
+
+    def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
+        h = self.before["self"](x)
+        extended = past.extend(self.self_attention.project(h, start=past.key.size(-2)))  # (B, H, P + T, K)
+        beams = len(x) // len(memory.key)
+        source = KV(*(part.repeat_interleave(beams, 0) for part in memory))  # (B, H, S, K)
+        written = x.new_ones(x.size(1), extended.key.size(-2), dtype=torch.bool) if causal is None else causal
+        read = x.new_ones(1, 1, 1, memory.key.size(-2), dtype=torch.bool) if src_mask is None else src_mask
+        read = read.expand(len(memory.key), 1, x.size(1), -1).repeat_interleave(beams, 0)
+        mask = torch.cat([written.expand(len(x), 1, -1, -1), read], dim=-1)  # (B, 1, T, P + T + S)
+        output = self.self_attention(h, extended.extend(source), mask)
+        x = self.after["self"](self.residual["self"](x, output))
+        return self.sublayer("ff", x, lambda h: self.ff(h)), extended
+
+
+class Repaired(Transformer):
+    """A Transformer with some of the changes of REPAIRS. Parameters that it shares with the Transformer start with its values,
+    except for those that `conditioned` draws anew."""
+
+    def __init__(self, changes: Sequence[str], sizes: Sizes, settings: TransformerSettings) -> None:
+        super().__init__(sizes, settings)
+        for block in self.decoder:
+            if "concatenated" in changes:
+                cast(DecoderBlock, block).residual["cross"] = Concatenation(self.d_model, settings.dropout)
+            if "merged" in changes:
+                merge(cast(DecoderBlock, block))
+        initialise(self, sizes.seed, embedding_std=(2 * self.d_model) ** -0.5)
+        if "conditioned" in changes:
+            condition(self, sizes.seed)
+
+
+def merge(block: DecoderBlock) -> None:
+    block.__class__ = MergedBlock
+    del block.cross_attention
+    for parts in (block.before, block.after, block.residual):
+        del parts["cross"]
+    block.present = tuple(name for name in block.present if name != "cross")
+
+
+def condition(model: Transformer, seed: int) -> None:
+    """Makes W_v, W_o and the feed-forward matrices orthogonal, and W_q = W_k orthogonal in self-attention, times SHARP."""
+    gains = {"value": 1.0, "out": 1.0, "ff.0": math.sqrt(2), "ff.2": 1.0}  # a ReLU halves the mean square
+    for path, module in model.named_modules():
+        gain = next((gain for name, gain in gains.items() if path.endswith(f".{name}")), None)
+        if path.endswith("self_attention.query"):
+            gain = SHARP
+        if gain and isinstance(module, nn.Linear):
+            digest = hashlib.sha256(f"{seed}/orthogonal/{path}".encode()).digest()
+            generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+            nn.init.orthogonal_(module.weight, gain=gain, generator=generator)
+    for module in model.modules():
+        if isinstance(module, DecoderBlock | EncoderBlock):
+            attention = module.self_attention
+            attention.key.load_state_dict(attention.query.state_dict())
+
+
+def use(repair: str) -> None:
+    """Makes `build`, and so training and loading, return the repaired model."""
+    build.MODELS["transformer"] = partial(Repaired, REPAIRS[repair][1])
+
+
+@torch.no_grad()
+def last_word(model: TrainedModel, folder: Path) -> list[float]:
+    """Returns, for the output of each decoder block, the share of positions of the validation references at which a linear
+    probe tells the piece that the decoder has just read. Ridge regression to one-hot vectors, fitted on half the sentences."""
+    rows = [line.split("\t")[:2] for line in (folder / "translations" / "valid.tsv").read_text().splitlines()[1:]]
+    vocabulary, transformer = model.vocabulary, cast(Transformer, model.model)
+    states: defaultdict[int, list[Tensor]] = defaultdict(list)
+    hooks = [
+        block.register_forward_hook(lambda *call, i=i: states[i].append(call[-1][0].squeeze(0)))
+        for i, block in enumerate(transformer.decoder)
+    ]
+    src, tgt = vocabulary.encode_src([row[0] for row in rows]), vocabulary.encode_tgt([row[1] for row in rows])
+    read = [torch.tensor(ids[:-1]) for ids in tgt]
+    for source, target in zip(src, read, strict=True):
+        transformer(torch.tensor([source]), target[None])
+    for hook in hooks:
+        hook.remove()
+    half = len(rows) // 2
+    labels, tested = torch.cat(read[:half]), torch.cat(read[half:])
+    shares = []
+    for vectors in states.values():
+        x, y = torch.cat(vectors[:half]).double(), nn.functional.one_hot(labels, len(vocabulary.tgt)).double()
+        x, z = (nn.functional.pad(each, (0, 1), value=1.0) for each in (x, torch.cat(vectors[half:]).double()))
+        weights = torch.linalg.solve(x.T @ x + 1e-3 * len(x) * torch.eye(x.size(1)), x.T @ y)
+        shares.append((z @ weights).argmax(-1).eq(tested).double().mean().item())
+    return shares
+
+
+def table(folder: Path) -> str:
+    """Returns the mean and deviation over seeds of each repair's scores, and what was measured at the end of its first run."""
+    runs = defaultdict(list)
+    for path in sorted(folder.glob("*/metrics.json")):
+        repair, steps = re.fullmatch(r"(\w+)-(\d+)-seed\d+", path.parent.name).groups()  # type: ignore[union-attr]
+        runs[[*REPAIRS].index(repair), int(steps), repair].append(read_run(path.parent))
+    lines = ["| repair | steps | seeds | test BLEU | valid NLL | gradients | cosine | last word read |"]
+    lines.append("|---" * 8 + "|")
+    for (_, steps, repair), group in sorted(runs.items()):
+        bleu, nll = [run.metrics["test"]["bleu"] for run in group], [run.metrics["valid"]["nll"] for run in group]
+        spread = f" ± {statistics.stdev(bleu):.2f}" if len(bleu) > 1 else ""
+        curves = measured(group[0])
+        norms, cosines = (
+            [points[-1][1] for name, _, points in curves if name == what] for what in ("gradient norm", "position cosine")
+        )
+        use(repair)
+        shares = " ".join(f"{share:.2f}" for share in last_word(load(group[0].directory), group[0].directory))
+        scores = f"{statistics.fmean(bleu):.2f}{spread} | {statistics.fmean(nll):.3f}"
+        gradients = f"{min(norms) / max(norms):.1e} | {max(cosines):.2f}"
+        lines.append(f"| {repair} | {steps:,} | {len(group)} | {scores} | {gradients} | {shares} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    with exit_codes():
+        if len(sys.argv) > 4 and sys.argv[1] == "train" and sys.argv[2] in REPAIRS:
+            repair, seed, steps, *overrides = sys.argv[2:]
+            use(repair)
+            run = [
+                f"name={FOLDER.name}/{repair}-{steps}-seed{seed}",
+                f"seed={seed}",
+                f"trainer.max_steps={steps}",
+                "resume=auto",
+            ]
+            start_log()
+            train(["model.residual=[]", *REPAIRS[repair][0], *run, *overrides])
+        elif sys.argv[1:] == ["table"]:
+            print(table(FOLDER))
+        else:
+            raise InputError(f"give `table`, or `train REPAIR SEED STEPS`, with a repair of {', '.join(REPAIRS)}")
