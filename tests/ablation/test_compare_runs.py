@@ -88,9 +88,9 @@ def test_a_run_without_a_baseline_of_its_seed_is_compared_with_the_first(tmp_pat
     suite = read(tmp_path, base, other)
     comparison = compare(suite, 200)
     result = comparison.rows[1]
-    assert result["verdict"] == "worse" and result["test difference"] < -20
+    assert result["verdict"] == "worse (1 seed)" and result["test difference"] < -20
     text = page(comparison, suite)
-    assert "Why it is worse" in text and "One seed only" in text and "±" not in text
+    assert "Why it is worse" in text and "One seed compares two runs" in text and "seeds ±" not in text
 
 
 @pytest.mark.parametrize("folders", [("quick", "."), (".", ".")])

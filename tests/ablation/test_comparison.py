@@ -1,4 +1,4 @@
-"""Tests the comparison of a suite: scores and p values equal sacreBLEU's, and every variant has a row with its verdict."""
+"""Tests the comparison of a suite: scores equal sacreBLEU's, and every variant has a row with its verdict."""
 
 import base64
 import csv as csv_format
@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -26,9 +27,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from bad_inputs import run
 from browser import new_page
-from entente.ablation.comparison import Comparison, Row, compare, holm, paired_bootstrap
-from entente.ablation.report import csv, notes, page, show
+from entente.ablation.comparison import Comparison, Row, compare
+from entente.ablation.report import chance, csv, notes, page, show
 from entente.ablation.runs import Suite, read_suite
+from entente.ablation.significance import judge, randomisation
 from entente.errors import InputError
 from entente.evaluation import Evaluation, write_translations
 from entente.files import write_json
@@ -143,9 +145,8 @@ def sacrebleu(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
-def test_scores_and_p_are_those_of_the_sacrebleu_command(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:
+def test_scores_are_those_of_the_sacrebleu_command(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:
     scores: dict[str, list[float]] = {}
-    ps = []
     for seed in ("1", "2"):
         for variant in ("baseline", "twin"):
             lines = (suite.directory / f"{variant}-seed{seed}" / "translations" / "test.tsv").read_text().splitlines()[1:]
@@ -154,51 +155,55 @@ def test_scores_and_p_are_those_of_the_sacrebleu_command(suite: Suite, compariso
             printed = sacrebleu(tmp_path, "ref", "-i", f"{variant}{seed}", "-m", "bleu", "chrf", "-b", "-w", "6")
             for metric, score in zip(("bleu", "chrf"), json.loads(printed), strict=True):
                 scores.setdefault(f"{variant} {metric}", []).append(score)
-        systems = ("-i", f"baseline{seed}", f"twin{seed}", "-m", "bleu", "--paired-bs", "--paired-bs-n", str(SAMPLES))
-        ps += [float(p) for p in re.findall(r"p = ([\d.]+)", sacrebleu(tmp_path, "ref", *systems, "-f", "text"))]
     twin = row(comparison, "twin")
-    assert twin["test bleu"] == pytest.approx(statistics.mean(scores["twin bleu"]), abs=1e-5)
-    assert twin["test bleu_sd"] == pytest.approx(statistics.stdev(scores["twin bleu"]), abs=1e-5)
-    assert twin["test chrf"] == pytest.approx(statistics.mean(scores["twin chrf"]), abs=1e-5)
-    assert twin["test chrf_sd"] == pytest.approx(statistics.stdev(scores["twin chrf"]), abs=1e-5)
-    differences = [a - b for a, b in zip(scores["twin bleu"], scores["baseline bleu"], strict=True)]
-    assert (twin["test difference"], twin["test lowest"], twin["test highest"]) == pytest.approx(
-        (statistics.mean(differences), min(differences), max(differences)), abs=1e-5
-    )
-    assert len(ps) == 2 and len(set(ps)) == 2
-    assert twin["test p"] == pytest.approx(max(ps), abs=1e-4)  # the command prints four decimal places
-    uncorrected = {row["variant"]: row["test p"] for row in comparison.rows if row["test p"] is not None}
-    corrected = {row["variant"]: row["test p_holm"] for row in comparison.rows if row["variant"] in uncorrected}
-    assert list(corrected) == ["twin", "damaged", "empty", "half"]
-    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in uncorrected.items()})  # doubling makes p two-sided
+    for metric in ("bleu", "chrf"):
+        assert twin[f"test {metric}"] == pytest.approx(statistics.mean(scores[f"twin {metric}"]), abs=1e-5)
+        assert twin[f"test {metric}_sd"] == pytest.approx(statistics.stdev(scores[f"twin {metric}"]), abs=1e-5)
+    difference = statistics.mean(scores["twin bleu"]) - statistics.mean(scores["baseline bleu"])
+    assert twin["test difference"] == pytest.approx(difference, abs=1e-5)
 
 
-def test_p_of_stored_counts_is_that_of_the_translations(suite: Suite) -> None:
-    """Counts that went through JSON give, to the last bit, the p values that sacreBLEU computes from the translations."""
+def test_seeds_decide_and_the_bootstrap_stands_beside(suite: Suite, comparison: Comparison) -> None:
+    """Differences are those of `judge`; "half", whose only run is far from the baseline's, is compared by its sentences."""
+    bleu = {name: [run.metrics["test"]["bleu"] for run in suite.of(name) if run.metrics] for name in suite.variants}
+    judgement = judge(bleu)
+    assert comparison.judgements["test"].sigma == judgement.sigma and set(judgement.differences) == {"twin", "damaged", "empty"}
+    methods = {"twin": "Dunnett", "damaged": "Welch", "empty": "Welch", "half": "randomisation"}
+    for variant, method in methods.items():
+        numbers = {name: row(comparison, variant)[f"test {name}"] for name in ("difference", "low", "high", "p", "method")}
+        assert numbers["method"] == method
+        if method != "randomisation":
+            assert tuple(numbers.values()) == judgement.differences[variant]
+        spread = [row(comparison, variant)[f"test {name}"] for name in ("bootstrap_low", "bootstrap_high", "sentence_sd")]
+        assert spread[0] < numbers["difference"] < spread[1] and spread[2] > 0
+        assert (row(comparison, variant)["test seed_sd"] is None) == (variant == "half")
+    assert row(comparison, "twin")["test nll_p"] == 1 and row(comparison, "empty")["test nll_p"] < 0.05
+    text = " ".join(notes(comparison))
+    assert f"a standard deviation of {judgement.sigma:.2f} BLEU (2 degrees of freedom" in text
+    assert f"the smallest difference that can be told is {judgement.smallest:.2f} BLEU" in text
+
+
+@pytest.mark.parametrize(
+    ("p", "low", "high", "expected"),
+    [(0.3, 0.1, 0.9, True), (0.01, -0.9, 0.1, True), (0.3, -1, 1, False), (0.01, -2, -1, False)],
+)
+def test_a_disagreement_of_bootstrap_and_verdict_is_said(p: float, low: float, high: float, expected: bool) -> None:
+    text = chance({"test p": p, "test sentence_sd": 0.25, "test bootstrap_low": low, "test bootstrap_high": high}, "test")
+    assert text.startswith("sentences ± 0.25") and ("disagrees" in text) == expected
+
+
+def test_stored_counts_give_the_p_of_the_translations(suite: Suite) -> None:
+    """Counts that went through JSON give the p that sacreBLEU computes by approximate randomisation of the translations."""
     runs = [suite.of(variant)[0] for variant in ("baseline", "twin", "half")]
     texts = [run.translations("test") for run in runs]
     systems: Any = [(run.variant, text["translation"]) for run, text in zip(runs, texts, strict=True)]
-    _, results = PairedTest(systems, {"BLEU": BLEU()}, [texts[0]["reference"]], test_type="bs", n_samples=SAMPLES)()
-    expected: list[Any] = results["BLEU"][1:]
-    counts = [json.loads(json.dumps(run.counts("test")[0])) for run in runs]
-    assert paired_bootstrap(counts, SAMPLES) == [result.p_value for result in expected]
-
-
-def test_holm_by_hand() -> None:
-    # The p values are sorted in ascending order and multiplied by 4, 3, 2 and 1. Each result is at least the previous one.
-    assert holm({"d": 0.5, "b": 0.02, "a": 0.01, "c": 0.03}) == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.5})
-    assert holm({"a": 0.04, "b": 0.04}) == pytest.approx({"a": 0.08, "b": 0.08})
-    assert holm({"a": 0.6, "b": 0.9}) == {"a": 1.0, "b": 1.0}
-    assert holm({}) == {}
-
-
-def test_too_few_samples_for_the_number_of_variants_are_reported(tmp_path: Path) -> None:
-    runs = {f"{name}-seed1": {"damage": 0.9 if name != "baseline" else 0.0} for name in ("baseline", *"abcdefg")}
-    suite = write_suite(tmp_path / "suite", runs)
-    few, enough = (compare(suite, samples) for samples in (278, 280))  # 2 x 7 / 280 = 0.05
-    for compared, verdict in ((few, "no difference shown"), (enough, "worse")):
-        assert [row["verdict"] for row in compared.rows[1:]] == [verdict] * 7
-        assert ("too few" in " ".join(notes(compared))) == (compared is few)
+    _, results = PairedTest(systems, {"BLEU": BLEU()}, [texts[0]["reference"]], test_type="ar", n_samples=SAMPLES)()
+    base, *counts = (np.array(json.loads(json.dumps(run.counts("test")[0]))) for run in runs)
+    for number, (result, array) in enumerate(zip(results["BLEU"][1:], counts, strict=True)):  # type: ignore[arg-type]
+        difference = randomisation(base, {"other": array}, SAMPLES)["other"]
+        assert difference.p == result.p_value and (number == 1 or difference.p > 0.05)
+        assert difference.value == pytest.approx(result.score - results["BLEU"][0].score)  # type: ignore[union-attr]
+    assert randomisation(base, {"equal": base})["equal"].p == 1  # sacreBLEU's would be 1 / (samples + 1)
 
 
 @pytest.mark.parametrize("variants", [1, 5, 6])
@@ -213,27 +218,24 @@ def charts(html: str) -> list[str]:
     return [base64.b64decode(image).decode() for image in re.findall(r"base64,([^\"]+)", html)]
 
 
-def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
-    runs = {"baseline-seed1": {"damage": 0.1}, "baseline-seed2": None, "other-seed1": {"damage": 0.5}, "other-seed2": {}}
-    suite = write_suite(tmp_path / "suite", runs)
+def test_runs_of_other_seeds_are_compared(tmp_path: Path) -> None:
+    """A variant is compared with all runs of the baseline, whichever seeds they have."""
+    damage = {"baseline-seed1": 0.1, "baseline-seed2": 0.11, "other-seed3": 0.5, "other-seed4": 0.51, "other-seed5": 0.52}
+    suite = write_suite(tmp_path / "suite", {name: {"damage": share} for name, share in damage.items()})
     base, other = compare(suite, SAMPLES).rows
-    score = suite.of("other")[0].metrics["test"]["bleu"]
-    assert other["test difference"] == pytest.approx(score - base["test bleu"])
-    assert (base["verdict"], other["verdict"]) == ("not finished", "worse")
+    assert other["verdict"] == "worse" and other["test difference"] == pytest.approx(other["test bleu"] - base["test bleu"])
 
 
 def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison, suite: Suite) -> None:
     assert {row["variant"]: (row["verdict"], row["finished"], row["runs"]) for row in comparison.rows} == {
         "baseline": ("baseline", 2, 2),
-        "twin": ("no difference shown", 2, 2),
+        "twin": ("no difference found", 2, 2),
         "damaged": ("worse", 2, 2),
         "empty": ("failed", 2, 2),
         "gone": ("diverged", 0, 2),
         "half": ("not finished", 1, 2),
     }
-    score = suite.of("baseline")[0].metrics["test"]["bleu"]
-    half = row(comparison, "half")  # seed 2 has not finished, so that only seed 1 is compared
-    assert half["test bleu_sd"] is None and half["test difference"] == pytest.approx(half["test bleu"] - score)
+    assert row(comparison, "half")["test bleu_sd"] is None  # seed 2 has not finished
     baseline = row(comparison, "baseline")
     assert [baseline[name] for name in ("test nll", "parameters", "tokens_per_second")] == [0.5, 1001, 150.0]
     assert baseline["test@alone bleu"] == baseline["test bleu"]
@@ -242,16 +244,16 @@ def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison, suite: 
 
 
 VERDICTS: list[tuple[str, dict[str, Any] | None, str]] = [
-    ("better", {"damage": 0.0}, "better"),
-    ("worse", {"damage": 0.7}, "worse"),
-    ("nearly equal", {"damage": 0.31}, "no difference shown"),
-    ("identical", {"damage": 0.3}, "no difference shown"),
+    ("better", {"damage": 0.0}, "better (1 seed)"),
+    ("worse", {"damage": 0.7}, "worse (1 seed)"),
+    ("nearly equal", {"damage": 0.31}, "no difference found"),
+    ("identical", {"damage": 0.3}, "no difference found"),
     ("NaN", {"nll": math.nan}, "diverged"),
     ("worse than guessing", {"nll": math.log(4000) + 1.01}, "diverged"),
-    ("not so bad", {"nll": math.log(4000) + 0.99, "unigram": 99.0}, "better"),
+    ("not so bad", {"nll": math.log(4000) + 0.99, "unigram": 99.0}, "better (1 seed)"),
     ("empty, with a low NLL", {"damage": 1}, "failed"),
     ("empty, on the plateau", {"damage": 1, "nll": UNIGRAM}, "failed"),
-    ("on the plateau", {"nll": UNIGRAM, "damage": 0.7}, "worse"),
+    ("on the plateau", {"nll": UNIGRAM, "damage": 0.7}, "worse (1 seed)"),
     ("unfinished", None, "not finished"),
 ]
 
@@ -270,11 +272,11 @@ def test_verdict(verdicts: dict[str, Row], name: str, verdict: str) -> None:
     assert (verdicts[name]["test p"] == 1) == (verdicts[name]["test difference"] == 0)  # equal translations
 
 
-def test_a_difference_counts_only_where_every_seed_shows_it_and_none_failed(tmp_path: Path) -> None:
-    damage = {"baseline": (0.3, 0.3), "torn": (0.9, 0.0), "worse": (0.9, 0.8), "empty": (0.31, 1)}
+def test_a_difference_counts_if_seeds_agree_and_none_failed(tmp_path: Path) -> None:
+    damage = {"baseline": (0.3, 0.31), "torn": (0.9, 0.0), "worse": (0.9, 0.91), "empty": (0.31, 1)}
     runs = {f"{name}-seed{seed}": {"damage": shares[seed - 1]} for name, shares in damage.items() for seed in (1, 2)}
     compared = compare(write_suite(tmp_path / "suite", runs), SAMPLES)
-    assert [row["verdict"] for row in compared.rows] == ["baseline", "no difference shown", "worse", "failed"]
+    assert [row["verdict"] for row in compared.rows] == ["baseline", "no difference found", "worse", "failed"]
 
 
 def test_without_a_finished_baseline_nothing_is_compared_and_there_is_a_page(tmp_path: Path) -> None:
@@ -295,7 +297,7 @@ def test_other_commits_and_a_missing_test_set_are_mentioned(tmp_path: Path, caps
         write_json(path, {"valid": json.loads(path.read_text())["valid"]})
     suite = read_suite(suite.directory)
     compared = compare(suite, SAMPLES)
-    assert compared.rows[1]["verdict"] == "worse" and compared.rows[1]["valid difference"] < -20
+    assert compared.rows[1]["verdict"] == "worse (1 seed)" and compared.rows[1]["valid difference"] < -20
     show(compared, suite)
     for form in (page(compared, suite), capsys.readouterr().out):
         assert "BLEU valid" in form
@@ -323,8 +325,9 @@ def test_the_csv_has_all_numbers_and_no_name_is_a_command_to_the_terminal(
     first, *rest = comparison.rows
     hostile = dataclasses.replace(comparison, rows=[{**first, "variant": "\x1b[2J"}, *rest])
     lines = list(csv_format.reader(csv(comparison).splitlines()))
-    assert [float(cell or "nan") for cell in lines[3][2:]] == pytest.approx(
-        [math.nan if value is None else value for value in [*row(comparison, "damaged").values()][2:]], abs=0, nan_ok=True
+    values = {key: "" if value is None else str(value) for key, value in row(comparison, "damaged").items()}
+    assert (
+        dict(zip(lines[0], lines[3], strict=True)) == values and float(values["test p"]) == row(comparison, "damaged")["test p"]
     )
     show(hostile, suite)
     assert "\x1b[2J" not in capsys.readouterr().out

@@ -75,7 +75,7 @@ def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
 def test_commands_that_only_decode_start_quickly(folder: Path) -> None:
     """These commands do not import Lightning, datasets or torch's compiler, which take 2, 0.5 and 1 seconds to import."""
     program = "import sys\nfrom entente.__main__ import main\nmain()\nsys.argv[1:] = ['trace', 'checkpoint=run']\nmain()\n"
-    program += "assert not {'lightning', 'datasets', 'torch._dynamo', 'tensorboard', 'sacrebleu'} & set(sys.modules)"
+    program += "assert not {'lightning', 'datasets', 'torch._dynamo', 'tensorboard', 'sacrebleu', 'scipy'} & set(sys.modules)"
     line = [sys.executable, "-c", program, *arguments("translate checkpoint=run input=in.txt")]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=True)
     assert Result(done.returncode, done.stdout, done.stderr).problems == ""

@@ -14,11 +14,13 @@ from matplotlib.lines import Line2D
 
 from entente import escape
 from entente.ablation.causes import Points, measured
-from entente.ablation.comparison import BETTER, DIVERGED, FAILED, SAME, WORSE
+from entente.ablation.comparison import DIVERGED, FAILED
 from entente.ablation.runs import Run, Suite
+from entente.ablation.significance import BETTER, BETTER_RUN, SAME, WITHIN, WORSE, WORSE_RUN
 
 # Mostly Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLORS = {WORSE: "#d55e00", FAILED: "#a8324a", DIVERGED: "#cc79a7", BETTER: "#009e73", SAME: "#56b4e9"}
+COLORS = {WORSE: "#d55e00", FAILED: "#a8324a", DIVERGED: "#cc79a7", BETTER: "#009e73", SAME: "#56b4e9", WITHIN: "#0072b2"}
+COLORS |= {WORSE_RUN: COLORS[WORSE], BETTER_RUN: COLORS[BETTER]}
 OTHER, GREY = "#777777", "#b5b5b5"
 KINDS = (  # of parts of a model: the label, the colour, and a pattern of their names, the first that fits
     ("self-attention", "#0072b2", " self$"),

@@ -1,49 +1,46 @@
-"""Compares each variant with the baseline: scores over seeds, significance of differences, and a verdict.
-
-p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), which compares a variant's run with the baseline's run of
-the same seed, or with the baseline's first run if there is none. The largest p over the seeds is used, so that every seed must
-show a difference. It is doubled, since sacreBLEU's test is one-tailed, and corrected for the number of variants (Holm 1979).
+"""Compares each variant with the baseline: scores, differences over seeds (entente.ablation.significance), and a verdict.
 
 Verdicts, of which a failure of any seed comes first, on the first test split, or on validation if there is none:
     diverged               the loss was not finite, or NLL is more than 1 nat above that of a uniform guess
     failed                 the run translates nothing: BLEU is below 1 and chrF below 20 (entente.ablation.causes says why)
     not finished           no metrics: waiting, interrupted, refused, or crashed
-    worse, better          every seed differs in this direction, and Holm's p < 0.05
-    no difference shown    which does not prove equality
+    worse, better          corrected p < 0.05; "(1 seed)" if only two runs were compared, and not two ways of training
+    within 1 BLEU          no difference was found, and the whole interval lies within 1 BLEU of 0
+    no difference found    which does not mean that the variant is as good
     not compared           the variant and the baseline have no split in common
 """
 
-import logging
+import math
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
-from sacrebleu.metrics import BLEU
-from sacrebleu.significance import PairedTest
+import numpy as np
 
+from entente.ablation import significance
 from entente.ablation.causes import diverged
 from entente.ablation.runs import BASELINE, Run, Suite
+from entente.ablation.significance import WORSE, WORSE_RUN, Array, Judgement
 from entente.console import show_progress
 from entente.errors import InputError
 
-ALPHA = 0.05  # family-wise error rate of the verdicts "worse" and "better" on a split
-SAME, WORSE, BETTER, NOT_COMPARED = "no difference shown", "worse", "better", "not compared"
-FAILED, DIVERGED, UNFINISHED = "failed", "diverged", "not finished"
-HARMED = (WORSE, FAILED, DIVERGED, UNFINISHED)
+NOT_COMPARED, FAILED, DIVERGED, UNFINISHED = "not compared", "failed", "diverged", "not finished"
+HARMED = (WORSE, WORSE_RUN, FAILED, DIVERGED, UNFINISHED)
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: all but valid, unless there is no other. rows: one per variant, the baseline first. The
-    keys of a row are the columns of comparison.csv; a missing number is None. Each split has these columns, which begin with
-    its name:
-    bleu, chrf, nll    means over the finished seeds; bleu_sd and chrf_sd are the sample standard deviations
-    difference         BLEU minus the baseline's, averaged over the seeds compared; lowest and highest are its range over them
-    p, p_holm          the largest one-tailed p over these seeds; the same p, doubled and corrected
+    """The results of a suite. splits: all but valid, unless there is no other. judgements: of BLEU, by split. rows: one per
+    variant, the baseline first. The keys of a row are the columns of comparison.csv; a missing number is None. Each split has
+    these columns, which begin with its name:
+    bleu, chrf, nll                   means over the finished seeds
+    bleu_sd, chrf_sd, nll_sd          their sample standard deviations
+    difference, low, high, p, method  of BLEU, as entente.ablation.significance.Difference has them; method is its test
+    seed_sd, sentence_sd              standard deviations of the difference due to seeds and to sentences (crossed bootstrap)
+    bootstrap_low, bootstrap_high     its 95 % interval due to both, of this variant alone
+    nll_difference, nll_p             the same difference and p of NLL
     A split decoded in other batches as well, such as test@alone, is not compared."""
 
     name: str
@@ -51,6 +48,7 @@ class Comparison:
     samples: int
     splits: list[str]
     signature: str
+    judgements: dict[str, Judgement]
     rows: list[Row]
 
     @property
@@ -59,100 +57,95 @@ class Comparison:
         return self.splits[0] if self.splits else "test"
 
 
-def compare(suite: Suite, samples: int) -> Comparison:
+def splits_of(suite: Suite) -> list[str]:
     splits = list(dict.fromkeys(split for run in suite.runs for split in run.metrics))
-    splits = [split for split in splits if split != "valid"] or splits
+    return [split for split in splits if split != "valid"] or splits
+
+
+def compare(suite: Suite, samples: int) -> Comparison:
+    splits = splits_of(suite)
     first = splits[0] if splits else "test"
     scores = {split: _scores(suite, split, samples) for split in splits}
+    judgements = {split: judgement for split, (_, judgement) in scores.items()}
     rows: list[Row] = []
     for variant in suite.variants:
-        runs, numbers = suite.of(variant), scores[first][variant] if splits else {}
+        runs, difference = suite.of(variant), judgements[first].differences.get(variant) if splits else None
         finished = [run for run in runs if run.metrics]
         failures = [failure for run in runs if (failure := _failure(run, first))]
+        verdict = BASELINE if not rows else difference.verdict if difference else NOT_COMPARED
         row: Row = {
             "variant": variant,
-            "verdict": failures[0] if failures else _verdict(numbers) if rows else BASELINE,
+            "verdict": failures[0] if failures else verdict,
             "finished": len(finished),
             "runs": len(runs),
             "parameters": finished[0].training["parameters"] if finished else None,
             "tokens_per_second": mean([run.training["tokens_per_second"] for run in finished]),
         }
-        rows.append(row | {f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()})
+        rows.append(row | {f"{split} {name}": value for split in splits for name, value in scores[split][0][variant].items()})
     signatures = [run.metrics[first]["signature"]["bleu"] for run in suite.runs if first in run.metrics]
-    return Comparison(suite.name, sorted({run.seed for run in suite.runs}), samples, splits, "".join(signatures[:1]), rows)
+    seeds = sorted({run.seed for run in suite.runs})
+    return Comparison(suite.name, seeds, samples, splits, "".join(signatures[:1]), judgements, rows)
 
 
-class CountedBLEU(BLEU):
-    """BLEU of systems that are given by the n-gram counts of their sentences instead of their text."""
-
-    def _extract_corpus_statistics(self, hypotheses: Any, references: Any) -> Any:
-        self.num_refs = 1
-        return hypotheses
-
-
-def paired_bootstrap(systems: Sequence[Any], samples: int) -> list[float]:
-    """Returns, for each system after the first, the p value of its difference in BLEU from the first, computed as by `sacrebleu
-    --paired-bs`. If the two scores are equal, p is 1, whereas sacreBLEU would return the smallest possible p."""
-    logging.getLogger("sacrebleu").setLevel(logging.ERROR)
-    named = [(str(number), counts) for number, counts in enumerate(systems)]
-    results: Any = PairedTest(named, {"BLEU": CountedBLEU()}, None, test_type="bs", n_samples=samples)()[1]
-    base, *systems = results["BLEU"]
-    return [1.0 if other.score == base.score else other.p_value for other in systems]
-
-
-def holm(ps: Mapping[str, float]) -> dict[str, float]:
-    """Returns p values corrected for their number n (Holm 1979): smallest * n, next * (n - 1), ..., never decreasing."""
-    order = sorted(ps, key=lambda name: ps[name])
-    corrected = [min(1.0, (len(ps) - rank) * ps[name]) for rank, name in enumerate(order)]
-    return dict(zip(order, accumulate(corrected, max), strict=True))
-
-
-def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float | None]]:
-    """Returns the scores of each variant on a split, and their difference from the baseline's."""
-    compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # (p, BLEU, baseline's BLEU) of each seed
-    for base in suite.of(suite.variants[0]):
-        runs = [run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base]
-        runs = [run for run in runs if split in run.metrics]
-        if runs and split in base.metrics and "@" not in split:
-            show_progress(split)
-            counts, digests = zip(*(run.counts(split) for run in (base, *runs)), strict=True)
-            if different := [run for run, digest in zip(runs, digests[1:], strict=True) if digest != digests[0]]:
-                text = f"{different[0].directory}: its {split} sentences are not those of {base.directory}"
-                raise InputError(f"{text}; compare runs on the same corpus")
-            if len({run.metrics[split]["signature"]["bleu"].partition("|version")[0] for run in (base, *runs)}) > 1:
-                raise InputError(f"{base.directory}: not all BLEU of {split} have its signature; compare runs scored alike")
-            for run, p in zip(runs, paired_bootstrap(counts, samples), strict=True):
-                compared[run.variant].append((p, run.metrics[split]["bleu"], base.metrics[split]["bleu"]))
-    worst = {variant: max(p for p, _, _ in seeds) for variant, seeds in compared.items()}
-    adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
-    numbers = {}
+def _scores(suite: Suite, split: str, samples: int) -> tuple[dict[str, Row], Judgement]:
+    """Returns the columns of each variant for a split, and the judgement of BLEU that they are based on."""
+    groups = {variant: [run for run in suite.of(variant) if split in run.metrics] for variant in suite.variants}
+    bleu, chrf, nll = ({name: scores_of(runs, split, key) for name, runs in groups.items()} for key in ("bleu", "chrf", "nll"))
+    base, counts = suite.variants[0], {} if "@" in split else _counts(groups, split)
+    judgement = significance.judge({name: bleu[name] for name in counts})
+    finite = {name: [value for value in nll[name] if math.isfinite(value)] for name in counts}
+    by_nll = significance.judge(finite, bleu).differences
+    single = {name: counts[name][0] for name in counts if name != base and name not in judgement.differences}
+    if single:
+        randomised = significance.randomisation(counts[base][0], single)
+        judgement = judgement._replace(differences=judgement.differences | randomised)
+    columns = {}
     for variant in suite.variants:
-        metrics = [run.metrics[split] for run in suite.of(variant) if split in run.metrics]
-        bleu, chrf, nll = ([scores[name] for scores in metrics if name in scores] for name in ("bleu", "chrf", "nll"))
-        differences = [score - base for _, score, base in compared[variant]]
-        numbers[variant] = {
-            "bleu": mean(bleu),
-            "bleu_sd": statistics.stdev(bleu) if len(bleu) > 1 else None,
-            "chrf": mean(chrf),
-            "chrf_sd": statistics.stdev(chrf) if len(chrf) > 1 else None,
-            "nll": mean(nll),
-            "difference": mean(differences),
-            "lowest": min(differences, default=None),
-            "highest": max(differences, default=None),
-            "p": worst.get(variant),
-            "p_holm": adjusted.get(variant),
+        difference: tuple[Any, ...] = (None,) * 5
+        spread: tuple[Any, ...] = (None,) * 4
+        if variant in judgement.differences:
+            show_progress(f"{split}: {variant}")
+            difference = judgement.differences[variant]
+            spread = significance.crossed_bootstrap(counts[variant], counts[base], samples, seed=1)
+        columns[variant] = {
+            **{"bleu": mean(bleu[variant]), "bleu_sd": deviation(bleu[variant])},
+            **{"chrf": mean(chrf[variant]), "chrf_sd": deviation(chrf[variant])},
+            **{"nll": mean(nll[variant]), "nll_sd": deviation(nll[variant])},
+            **dict(zip(("difference", "low", "high", "p", "method"), difference, strict=True)),
+            **dict(zip(("seed_sd", "sentence_sd", "bootstrap_low", "bootstrap_high"), spread, strict=True)),
+            "nll_difference": by_nll[variant].value if variant in by_nll else None,
+            "nll_p": by_nll[variant].p if variant in by_nll else None,
         }
-    return numbers
+    return columns, judgement
 
 
-def _verdict(numbers: Mapping[str, float | None]) -> str:
-    """Returns the verdict on a variant without failures from its numbers on the split that decides."""
-    p, lowest, highest = (numbers.get(name) for name in ("p_holm", "lowest", "highest"))
-    if p is None or lowest is None or highest is None:
-        return NOT_COMPARED
-    if p >= ALPHA or lowest <= 0 <= highest:
-        return SAME
-    return WORSE if highest < 0 else BETTER
+def scores_of(runs: Sequence[Run], split: str, metric: str) -> list[float]:
+    return [run.metrics[split][metric] for run in runs if metric in run.metrics.get(split, {})]
+
+
+def _counts(groups: Mapping[str, Sequence[Run]], split: str) -> dict[str, Array]:
+    """Returns sacreBLEU's counts (runs, sentences, 10) of the variants that have runs, the baseline first, or {} if there is
+    nothing to compare. Raises InputError if the runs were not scored alike on the same sentences."""
+    base, *variants = groups.values()
+    if not base or not any(variants):
+        return {}
+    sentences, signature = base[0].counts(split)[1], _signature(base[0], split)
+    arrays: dict[str, list[Any]] = {variant: [] for variant, runs in groups.items() if runs}
+    for variant, run in ((variant, run) for variant, runs in groups.items() for run in runs):
+        show_progress(f"{split}: {variant}")
+        counts, digest = run.counts(split)
+        if digest != sentences:
+            text = f"{run.directory}: its {split} sentences are not those of {base[0].directory}"
+            raise InputError(f"{text}; compare runs on the same corpus")
+        if _signature(run, split) != signature:
+            text = f"{run.directory}: its BLEU of {split} has not the signature of {base[0].directory}"
+            raise InputError(f"{text}; compare runs scored alike")
+        arrays[variant].append(counts)
+    return {variant: np.array(lists) for variant, lists in arrays.items()}
+
+
+def _signature(run: Run, split: str) -> str:
+    return str(run.metrics[split]["signature"]["bleu"]).partition("|version")[0]
 
 
 def _failure(run: Run, first: str) -> str | None:
@@ -169,3 +162,9 @@ def _failure(run: Run, first: str) -> str | None:
 
 def mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """Returns the sample standard deviation of the finite values, if there are several."""
+    finite = [value for value in values if math.isfinite(value)]
+    return statistics.stdev(finite) if len(finite) > 1 else None

@@ -14,8 +14,9 @@ from entente import escape
 from entente.ablation.analysis import samples, words_of_one
 from entente.ablation.causes import Points, explain
 from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis
-from entente.ablation.comparison import ALPHA, DIVERGED, HARMED, NOT_COMPARED, Comparison, Row, compare
+from entente.ablation.comparison import DIVERGED, HARMED, NOT_COMPARED, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
+from entente.ablation.significance import ALPHA, DUNNETT, EQUIVALENT, POOLED, TRIALS
 from entente.console import Task
 from entente.files import write_text
 from entente.settings import MISSING
@@ -43,25 +44,51 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
     return "–" if value is None else f"{value:{'+' * sign}z,.{digits}f}".replace("-", "−")
 
 
-def spread(row: Row, split: str) -> str:
-    """Formats the mean BLEU on a split and, if there are several seeds, its standard deviation."""
-    deviation = row.get(f"{split} bleu_sd")
-    return number(row.get(f"{split} bleu")) + (f" ± {number(deviation)}" if deviation is not None else "")
+def spread(row: Row, name: str, digits: int = 2) -> str:
+    """Formats a mean and, if there are several seeds, their standard deviation."""
+    deviation = row.get(f"{name}_sd")
+    return number(row.get(name), digits) + (f" ± {number(deviation, digits)}" if deviation is not None else "")
+
+
+def p_value(p: float | None) -> str:
+    return "< 0.001" if p is not None and p < 0.001 else number(p, 3)
+
+
+def interval(low: float | None, high: float | None) -> str:
+    return "" if low is None else f" [{number(low, sign=True)}, {number(high, sign=True)}]"
+
+
+def chance(row: Row, split: str) -> str:
+    """Formats how far seeds and sentences move a difference, and says if their interval disagrees with the verdict's p."""
+    names = ("p", "seed_sd", "sentence_sd", "bootstrap_low", "bootstrap_high")
+    p, seeds, sentences, low, high = (row.get(f"{split} {name}") for name in names)
+    if p is None or low is None or high is None:
+        return "–"
+    text = f"sentences ± {number(sentences)}"
+    text = text if seeds is None else f"seeds ± {number(seeds)}, {text}"
+    return text + (f"; disagrees:{interval(low, high)}" if (low > 0 or high < 0) != (p < ALPHA) else "")
 
 
 def score_table(comparison: Comparison) -> Lines:
-    """Returns the table of scores, with a line per variant."""
+    """Returns the table of scores, with a line per variant. The first five columns fit a narrow terminal."""
     first, rest = comparison.first, comparison.splits[1:]
-    headings = ["variant", "verdict", f"BLEU {first}", "difference", "p (Holm)", *rest]
-    lines = [[*headings, "chrF", "NLL", "finished", "parameters", "tokens/s"]]
+    headings = ["variant", "verdict", f"BLEU {first}", "difference", "p", "spread of the difference"]
+    lines = [[*headings, "NLL", "difference in NLL", "p of NLL", *rest, "chrF", "finished", "parameters", "tokens/s"]]
     for row in comparison.rows:
-        p = row.get(f"{first} p_holm")
-        compared = [number(row.get(f"{first} difference"), sign=True), "< 0.001" if p and p < 0.001 else number(p, 3)]
-        bleu = [spread(row, first), *compared, *(spread(row, split) for split in rest)]
-        finished = f"{row['finished']} of {row['runs']}"
+        difference, low, high, p, method, nll, nll_p = (
+            row.get(f"{first} {name}") for name in ("difference", "low", "high", "p", "method", "nll_difference", "nll_p")
+        )
+        cells = [
+            row["variant"],
+            row["verdict"],
+            spread(row, f"{first} bleu"),
+            number(difference, sign=True) + interval(low, high),
+        ]
+        cells += [p_value(p) + (f" ({method})" if method not in (None, DUNNETT) else ""), chance(row, first)]
+        cells += [spread(row, f"{first} nll", 3), number(nll, 3, sign=True), p_value(nll_p)]
+        cells += [*(spread(row, f"{split} bleu") for split in rest), spread(row, f"{first} chrf")]
         counts = [number(row["parameters"], 0), number(row["tokens_per_second"], 0)]
-        scores = [*bleu, number(row.get(f"{first} chrf")), number(row.get(f"{first} nll"), 3)]
-        lines.append([row["variant"], row["verdict"], *scores, finished, *counts])
+        lines.append([*cells, f"{row['finished']} of {row['runs']}", *counts])
     return lines
 
 
@@ -73,18 +100,19 @@ def difference_table(suite: Suite) -> Lines:
 
 def notes(comparison: Comparison) -> list[str]:
     """Returns the notes on how the numbers were computed, each as one line."""
-    values = {**vars(comparison), "alpha": ALPHA, "first": comparison.first}
-    return TEMPLATES.get_template("notes.j2").render(values).splitlines()
+    values = {**vars(comparison), "alpha": ALPHA, "pooled": POOLED, "equivalent": EQUIVALENT, "trials": TRIALS}
+    values |= {"first": comparison.first, "methods": {row.get(f"{comparison.first} method") for row in comparison.rows}}
+    return TEMPLATES.get_template("notes.j2").render(values, number=number).splitlines()
 
 
 def show(comparison: Comparison, suite: Suite) -> None:
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
-    scores = [line[:5] for line in score_table(comparison)]  # as many columns as fit a narrow terminal
-    tables = {"What differs": difference_table(suite), comparison.name: scores}
-    for title, lines in tables.items():
+    scores = [line[:5] for line in score_table(comparison)]
+    tables = {"What differs": (difference_table(suite), None), comparison.name: (scores, notes(comparison)[0])}
+    for title, (lines, caption) in tables.items():
         if lines:
             headings, *rows = [[escape.line(cell) for cell in line] for line in lines]
-            table = Table(*headings, title=escape.line(title))
+            table = Table(*headings, title=escape.line(title), caption=caption)
             for row in rows:
                 table.add_row(*row)
             console.print(table)

@@ -1,0 +1,47 @@
+"""The script that simulates suites, run small."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import simulate
+from entente.errors import InputError
+
+
+def write_suite(root: Path, sizes: dict[str, int], sigma: float) -> Path:
+    generator = np.random.default_rng(1)
+    for variant, size in sizes.items():
+        for seed in range(1, size + 1):
+            folder = root / f"{variant}-seed{seed}"
+            folder.mkdir(parents=True)
+            (folder / "config.yaml").write_text(yaml.safe_dump({"variant": variant, "seed": seed}))
+            scores = {"bleu": generator.normal(96, sigma), "nll": 0.2}
+            (folder / "metrics.json").write_text(json.dumps({"valid": scores, "test": scores}))
+    return root
+
+
+def shares(text: str) -> list[float]:
+    return [float(share) for share in re.findall(r"([\d.]+)%", text)]
+
+
+def test_equal_variants_get_a_verdict_at_the_error_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"baseline": 7, "a": 3, "b": 3, "c": 2, "d": 3}
+    printed = []
+    for _ in range(2):
+        simulate.main(write_suite(tmp_path / "suite", sizes, 0.4) if not printed else tmp_path / "suite", 400)
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1], "the numbers are the same each time"
+    assert "7 of the baseline, 3 of most of the 4 variants" in printed[0] and "(13 degrees of freedom)" in printed[0]
+    wrong, right = shares(printed[0])
+    assert 1 < wrong < 9  # 5 % of 400 suites, with a standard error of 1.1 %
+    simulate.main(write_suite(tmp_path / "calm", sizes, 0.1), 50)
+    assert shares(capsys.readouterr().out)[1] == 100 > right > wrong  # 1 BLEU is many standard deviations of these runs
+
+
+def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="their deviation is unknown"):
+        simulate.main(write_suite(tmp_path / "suite", {"baseline": 1, "a": 1}, 0.3), 10)
