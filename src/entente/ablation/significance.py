@@ -68,32 +68,27 @@ def judge(scores: Scores, bleu: Scores | None = None) -> Judgement:
     bleu, first = bleu or scores, next(iter(scores), "")
     if not (control := scores.get(first)):
         return Judgement({}, None, 0, 0, 0, None)
-    center, variants = (
-        statistics.fmean(bleu[first]),
-        {name: values for name, values in scores.items() if values and name != first},
-    )
+    center = statistics.fmean(bleu[first])
+    variants = {name: values for name, values in scores.items() if values and name != first}
     pooled = {name: values for name, values in variants.items() if all(abs(score - center) <= POOLED for score in bleu[name])}
     apart = {name: values for name, values in variants.items() if name not in pooled and min(len(control), len(values)) > 1}
     groups = [control, *pooled.values()]
     degrees, seeds = sum(len(group) - 1 for group in groups), statistics.mode([*map(len, pooled.values())] or [0])
-    if not degrees:
-        return Judgement(_welch(control, apart), None, 0, len(control), seeds, None)
-    sigma = math.sqrt(sum((len(group) - 1) * _variance(group) for group in groups if len(group) > 1) / degrees)
-    design = len(control), tuple(map(len, pooled.values())), degrees
-    smallest = critical(*design) * sigma * math.sqrt(1 / len(control) + 1 / seeds) if pooled else None
     differences = _welch(control, apart)
+    if not degrees:
+        return Judgement(differences, None, 0, len(control), seeds, None)
+    sigma = math.sqrt(sum((len(group) - 1) * _variance(group) for group in groups if len(group) > 1) / degrees)
+    errors = {n: sigma * math.sqrt(1 / n + 1 / len(control)) for n in map(len, pooled.values())}
+    design = len(control), tuple(map(len, pooled.values())), degrees
     for name, values in pooled.items():
-        value, error = (
-            statistics.fmean(values) - statistics.fmean(control),
-            sigma * math.sqrt(1 / len(control) + 1 / len(values)),
-        )
-        margin = critical(*design) * error
-        differences[name] = Difference(value, value - margin, value + margin, exceedance(abs(value) / error, *design), DUNNETT)
-    return Judgement(differences, sigma, degrees, len(control), seeds, smallest)
+        error, value = errors[len(values)], statistics.fmean(values) - statistics.fmean(control)
+        margin, p = critical(*design) * error, exceedance(abs(value) / error, *design)
+        differences[name] = Difference(value, value - margin, value + margin, p, DUNNETT)
+    return Judgement(differences, sigma, degrees, len(control), seeds, critical(*design) * errors[seeds] if pooled else None)
 
 
 def _welch(control: Sequence[float], variants: Scores) -> dict[str, Difference]:
-    """Compares variants with the control by the deviation of each. All have at least two runs."""
+    """Compares variants with the control by the deviations of both. All have at least two runs."""
     from scipy.special import stdtr, stdtrit
 
     differences = {}
@@ -102,9 +97,8 @@ def _welch(control: Sequence[float], variants: Scores) -> dict[str, Difference]:
         value, error = statistics.fmean(values) - statistics.fmean(control), math.sqrt(sum(squares))
         degrees = error**4 / (squares[0] ** 2 / (len(values) - 1) + squares[1] ** 2 / (len(control) - 1))
         margin = float(stdtrit(degrees, 1 - ALPHA / 2 / len(variants))) * error  # Bonferroni
-        differences[name] = Difference(
-            value, value - margin, value + margin, 2 * float(stdtr(degrees, -abs(value) / error)), WELCH
-        )
+        p = 2 * float(stdtr(degrees, -abs(value) / error))
+        differences[name] = Difference(value, value - margin, value + margin, p, WELCH)
     ps = holm({name: difference.p for name, difference in differences.items()})
     return {name: difference._replace(p=ps[name]) for name, difference in differences.items()}
 
