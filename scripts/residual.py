@@ -28,7 +28,6 @@ What either predicts was written down before any of these runs:
 Shapes: B batch, T target length, P earlier target tokens, S source length, D model width, H heads, K key width.
 """
 
-import hashlib
 import math
 import re
 import statistics
@@ -49,7 +48,7 @@ from entente.console import exit_codes, start_log
 from entente.errors import InputError
 from entente.models import build
 from entente.models.attention import KV
-from entente.models.initialise import initialise
+from entente.models.initialise import generator_of, initialise
 from entente.models.seq2seq import Residual, Sizes
 from entente.models.transformer import DecoderBlock, EncoderBlock, Transformer
 from entente.settings import TransformerSettings
@@ -82,7 +81,7 @@ class Concatenation(Residual):
 
 
 class MergedBlock(DecoderBlock):
-    """A decoder block with one attention to the target so far and to the source (after T5Gemma 2, Zhang et al. 2025), with the
+    """A decoder block with one attention to the target so far and to the source (after T5Gemma 2, arXiv 2512.14856), with the
     projections of self-attention for both."""
 
     def project(self, memory: Tensor) -> KV:
@@ -134,9 +133,7 @@ def condition(model: Transformer, seed: int) -> None:
         if path.endswith("self_attention.query"):
             gain = SHARP
         if gain and isinstance(module, nn.Linear):
-            digest = hashlib.sha256(f"{seed}/orthogonal/{path}".encode()).digest()
-            generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-            nn.init.orthogonal_(module.weight, gain=gain, generator=generator)
+            nn.init.orthogonal_(module.weight, gain=gain, generator=generator_of(seed, f"orthogonal/{path}"))
     for module in model.modules():
         if isinstance(module, DecoderBlock | EncoderBlock):
             attention = module.self_attention

@@ -13,6 +13,11 @@ GATES = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
 
+def generator_of(seed: int, name: str) -> torch.Generator:
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+
+
 def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
     """Fills each parameter from its own generator, seeded by the SHA-256 of the seed and the parameter's name, so that removing
     a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent
@@ -24,10 +29,8 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
         owner = owners[name.rpartition(".")[0]]
         if isinstance(owner, nn.LayerNorm | nn.RMSNorm) or parameter.is_meta:  # meta tensors have no values
             continue
-        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
         values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU, so that every device gets the same values
-        _fill(values, name.rpartition(".")[2], owner, generator, embedding_std)
+        _fill(values, name.rpartition(".")[2], owner, generator_of(seed, name), embedding_std)
         with torch.no_grad():
             parameter.copy_(values)
 

@@ -158,7 +158,7 @@ class Transformer(Seq2Seq):
         self.embedding_factor = math.sqrt(d_model) if settings.embedding_scale == "d_model" else 1.0
         initialise(self, sizes.seed, embedding_std=(2 if settings.embedding_scale == "initial" else 2 * d_model) ** -0.5)
         if settings.equal_heads:
-            for module in [*self.modules()]:
+            for module in self.modules():
                 if isinstance(module, MultiHeadAttention):
                     module.copy_first_head()
         if settings.zero_init:
