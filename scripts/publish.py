@@ -1,9 +1,9 @@
 """Writes the results of a suite, without weights and TensorBoard events:  python scripts/publish.py outputs/SUITE FOLDER
 
-FOLDER/comparison.*    the comparison, as `entente compare` writes it
-       runs.jsonl.gz   one finished run per line: variant, seed, config, metrics, training, its curves as `history` and, for
-                       each test split, sacreBLEU's counts of each sentence and a digest of the sentences
-       translations/   SPLIT.tsv.gz for each test split, with columns source, reference, and one per variant (first seed)
+FOLDER/comparison.*          the comparison, as `entente compare` writes it
+       runs.jsonl.gz         one finished run per line: variant, seed, config, metrics, training, its curves as `history` and,
+                             for each test split, sacreBLEU's counts of each sentence and a digest of the sentences
+       translations.tsv.gz   the test splits, with columns split, source, reference, and one per variant (first seed)
 
 Entente reads runs.jsonl.gz: in a suite's folder, its rows stand for the directories of these runs. The files are also meant for
 people and for pandas (`pandas.read_json(file, lines=True)`).
@@ -27,14 +27,16 @@ SAMPLES = 2000
 
 def publish(suite: Suite, folder: Path) -> None:
     _write_compressed(folder / ROWS, [_line(run) for run in suite.runs if run.metrics])
-    for split in dict.fromkeys(split for run in suite.runs for split in _test_splits(run)):
-        runs = [suite.of(variant)[0] for variant in suite.variants]
-        runs = [run for run in runs if split in run.metrics and not run.row]  # a row has no translations
-        texts = [run.translations(split) for run in runs]
-        if texts:
-            columns = texts[0]["source"], texts[0]["reference"], *(text["translation"] for text in texts)
-            rows = [["source", "reference", *(run.variant for run in runs)], *zip(*columns, strict=True)]
-            _write_compressed(folder / "translations" / f"{split}.tsv.gz", map("\t".join, rows))
+    firsts = [suite.of(variant)[0] for variant in suite.variants]
+    runs = [run for run in firsts if run.metrics and not run.row]  # a row has no translations
+    lines = [["split", "source", "reference", *(run.variant for run in runs)]]
+    for split in dict.fromkeys(split for run in runs for split in _test_splits(run)):
+        texts = [run.translations(split) if split in run.metrics else None for run in runs]
+        first = next(text for text in texts if text)
+        columns = [text["translation"] if text else [""] * len(first["source"]) for text in texts]
+        lines += [[split, *row] for row in zip(first["source"], first["reference"], *columns, strict=True)]
+    if runs:
+        _write_compressed(folder / "translations.tsv.gz", map("\t".join, lines))
 
 
 def _test_splits(run: Run) -> list[str]:
