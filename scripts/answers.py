@@ -1,0 +1,203 @@
+"""Measures in a trained Transformer what learners ask about attention (outputs/published/answers.md).
+
+    python scripts/answers.py CHECKPOINT PAIRS STUDY ...    # by default, all studies
+
+CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target.
+
+Shapes: S source length, T target length, H heads, D model width, V vocabulary.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import torch
+from sacrebleu.metrics import BLEU
+from torch import Tensor
+
+from entente import load
+from entente.attention.diagnose import diagnose
+from entente.console import exit_codes, start_log
+from entente.data.tokenizer import BOS, EOS
+from entente.errors import InputError
+from entente.models.attention import KV, MultiHeadAttention
+from entente.models.seq2seq import pad
+from entente.models.transformer import EncoderBlock, Transformer
+from entente.trained import TrainedModel
+
+Pairs = list[tuple[str, str]]
+Values = Iterator[tuple[str, float]]  # what was measured, and its value
+SENTENCES, BEAM_SENTENCES, ROWS, REPEATS = 100, 200, 32, 5
+KINDS = {"encoder": "encoder.{}.attn", "decoder": "decoder.{}.attn", "cross": "decoder.{}.cross_attn"}
+
+
+def heads(model: TrainedModel, pairs: Pairs) -> Values:
+    """The distance between the maps of two heads of a layer: half the sum of |p - q| over the keys, from 0 (equal) to 1, as a
+    mean over rows and pairs of heads."""
+    for kind, place in KINDS.items():
+        for layer in range(len(cast(Transformer, model.model).decoder)):
+            distances = []
+            for source, target in pairs[:SENTENCES]:
+                _, cache = model.run_with_cache(source, target, f"{place.format(layer)}.hook_pattern")
+                p = next(iter(cache.values()))[0]  # (H, T, S)
+                both = (p[:, None] - p[None]).abs().sum(-1).mean(-1) / 2  # (H, H)
+                if n := len(p) - 1:
+                    distances.append(both.sum().item() / (len(p) * n))
+            if distances:
+                yield f"{kind} layer {layer + 1}", statistics.fmean(distances)
+
+
+def steps(model: TrainedModel, pairs: Pairs) -> Values:
+    """All target pieces in one pass, as in training, against one piece after another, as in decoding."""
+    differences, pieces, seconds = [], 0, {"in parallel": 0.0, "step by step": 0.0}
+    for src, tgt in _ids(model, pairs[:SENTENCES]):
+        begin = time.perf_counter()
+        parallel = model.model.output(model.model(src, tgt)).log_softmax(-1)  # (1, T, V)
+        middle = time.perf_counter()
+        state, rows = model.model.encode(src), []
+        for t in range(tgt.size(1)):
+            hidden, state = model.model.decode(tgt[:, t : t + 1], state)
+            rows.append(model.model.output(hidden).log_softmax(-1))
+        seconds["step by step"] += time.perf_counter() - middle
+        seconds["in parallel"] += middle - begin
+        differences.append((torch.cat(rows, 1) - parallel).abs().max().item())
+        pieces += tgt.size(1)
+    yield "largest difference of a log-probability", max(differences)
+    for name, total in seconds.items():
+        yield f"pieces per second {name}, one sentence at a time", pieces / total
+
+
+def cache(model: TrainedModel, pairs: Pairs) -> Values:
+    """Decoding 32 sentences with the keys and values of earlier pieces kept, against computing them again at each step."""
+    src = pad([ids[0].tolist() for ids, _ in _ids(model, pairs[:ROWS])], model.model.pad_id)
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(EOS + 1, len(model.vocabulary.tgt), (len(src), 50), generator=generator)
+    start = model.model.encode(src)
+    for length in (10, 20, 50):
+        times: dict[bool, list[float]] = {True: [], False: []}
+        for keeps in (True, False) * REPEATS:
+            begin, state = time.perf_counter(), start
+            for t in range(length):
+                if keeps:
+                    _, state = model.model.decode(ids[:, t : t + 1], state)
+                else:
+                    model.model.decode(ids[:, : t + 1], start)
+            times[keeps].append(time.perf_counter() - begin)
+        ratio = statistics.median(times[False]) / statistics.median(times[True])
+        yield f"{length} pieces, time without a cache / with one", ratio
+
+
+def positions(model: TrainedModel, pairs: Pairs) -> Values:
+    """The share of the squared norm of the first layer's input that the position vectors have."""
+    transformer, places, words = cast(Transformer, model.model), 0.0, 0.0
+    for src, _ in _ids(model, pairs[:SENTENCES]):
+        places += transformer.position_vectors("src", 0, src.size(1)).square().sum().item()
+        words += (transformer.src_embedding(src) * transformer.embedding_factor).square().sum().item()
+    yield "share of positions in the squared norm", places / (places + words)
+
+
+def linear(model: TrainedModel, pairs: Pairs) -> Values:
+    """|f(a + b) - f(a) - f(b)| / |f(a) + f(b)| of the first self-attention without its constant f(0), for the inputs a and b of
+    two sentences: as a function of what the values are computed from, of what the keys are, and of the whole input."""
+    block = cast(EncoderBlock, cast(Transformer, model.model).encoder[0])
+    layer, inputs = block.self_attention, []
+    for source, target in pairs[:SENTENCES]:
+        [x] = model.run_with_cache(source, target, "encoder.0.hook_resid_pre")[1].values()
+        inputs.append(block.before["self"](x))  # (1, S, D)
+    lengths = [min(x.size(1), y.size(1)) for x, y in zip(inputs, inputs[1:], strict=False)]
+    couples = [(x[:, :n], y[:, :n]) for x, y, n in zip(inputs, inputs[1:], lengths, strict=False)]
+    for place in ("values", "keys", "whole input"):
+        errors = []
+        for a, b in couples:
+            f = partial(_attend, layer, place, a)
+            constant = f(torch.zeros_like(a))
+            sum_of_both = f(a) + f(b) - 2 * constant
+            errors.append(((f(a + b) - constant - sum_of_both).norm() / sum_of_both.norm()).item())
+        yield f"relative error as a function of the {place}", statistics.fmean(errors)
+
+
+def _attend(layer: MultiHeadAttention, place: str, a: Tensor, x: Tensor) -> Tensor:
+    """Returns the layer's output for the input a (1, S, D), with x in its place in one part."""
+    query, key, value = (x if place in (part, "whole input") else a for part in ("queries", "keys", "values"))
+    return layer(query, KV(layer.project(key).key, layer.project(value).value), None)
+
+
+def norms(model: TrainedModel, pairs: Pairs) -> Values:
+    """The norm of a sublayer's output divided by that of its residual connection's input, and the cosine between the two."""
+    sides = zip(*_ids(model, pairs[:SENTENCES]), strict=True)
+    src, tgt = (pad([ids[0].tolist() for ids in side], model.model.pad_id) for side in sides)
+    for name, value in diagnose(model.model, src, tgt).items():
+        if name.startswith("update"):
+            yield name.replace("update_", "").replace("/", ", "), value
+
+
+def end(model: TrainedModel, pairs: Pairs) -> Values:
+    """How much attention the source's end symbol gets, and how long its value vector is."""
+    mass, length, share = [], [], []
+    for source, target in pairs[:SENTENCES]:
+        _, kept = model.run_with_cache(source, target, "decoder.*.cross_attn.hook_[pv]*")
+        for i in range(len(cast(Transformer, model.model).decoder)):
+            weights = kept[f"decoder.{i}.cross_attn.hook_pattern"][0]  # (H, T, S)
+            norm = kept[f"decoder.{i}.cross_attn.hook_v"][0].norm(dim=-1).T  # (H, S)
+            moved = weights * norm[:, None]
+            mass.append(weights[..., -1].mean().item())
+            length.append((norm[:, -1] / norm[:, :-1].mean(-1)).mean().item())
+            share.append((moved[..., -1] / moved.sum(-1)).mean().item())
+    yield "weight on </s> in cross-attention", statistics.fmean(mass)
+    yield "norm of its value, relative to the others", statistics.fmean(length)
+    yield "its share of weight times norm", statistics.fmean(share)
+
+
+def beams(model: TrainedModel, pairs: Pairs) -> Values:
+    """BLEU, length relative to the references', and empty translations, for beams from 1 to 50."""
+    sources, references = (list(side) for side in zip(*pairs[:BEAM_SENTENCES], strict=True))
+    for beam in (1, 2, 5, 10, 50):
+        translations = model.translate(sources, beam=beam)
+        score = BLEU().corpus_score(translations, [references])
+        yield f"beam {beam}, BLEU", score.score
+        yield f"beam {beam}, length ratio", score.sys_len / score.ref_len
+        yield f"beam {beam}, empty", float(sum(not text for text in translations))
+
+
+STUDIES: dict[str, Callable[[TrainedModel, Pairs], Values]] = {
+    "heads": heads,
+    "steps": steps,
+    "cache": cache,
+    "positions": positions,
+    "linear": linear,
+    "norms": norms,
+    "end": end,
+    "beams": beams,
+}
+
+
+def _ids(model: TrainedModel, pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
+    """Returns the source (1, S) with its end symbol and the decoder's input (1, T) of each pair."""
+    src = model.vocabulary.encode_src([source for source, _ in pairs])
+    tgt = [model.vocabulary.tgt.encode(target) for _, target in pairs]
+    return [(torch.tensor([s]), torch.tensor([[BOS, *t]])) for s, t in zip(src, tgt, strict=True)]
+
+
+@torch.inference_mode()
+def main(checkpoint: str, file: str, *names: str) -> None:
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
+    pairs = [(source, target) for source, target, *_ in (line.split("\t") for line in lines)]
+    model = load(checkpoint, "cpu")
+    if not isinstance(model.model, Transformer):
+        raise InputError(f"{checkpoint}: is not a Transformer")
+    model.model.eval()
+    for name in names or STUDIES:
+        for what, value in STUDIES[name](model, pairs):
+            print(f"| {name} | {what} | {value:,.4g} |", flush=True)
+
+
+if __name__ == "__main__":
+    with exit_codes():
+        start_log()
+        if len(sys.argv) < 3 or {*sys.argv[3:]} - {*STUDIES}:
+            raise InputError(f"give CHECKPOINT PAIRS, and studies if not all of {', '.join(STUDIES)}")
+        main(*sys.argv[1:])
