@@ -1,0 +1,135 @@
+"""Compares what ablations cost on two corpora, and in the literature:  python scripts/transfer.py FOLDER SUITE SUITE ...
+
+The suites come in pairs: one on the grammar, then one on Multi30k with the same variants. FOLDER/transfer.png shows the
+differences in BLEU with their simultaneous 95 % intervals, and the table is printed.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from entente.ablation import significance
+from entente.ablation.comparison import HARMED, UNFINISHED, Row, compare
+from entente.ablation.report import number
+from entente.ablation.runs import read_suite
+from entente.ablation.significance import BETTER_RUN
+from entente.console import Task, exit_codes, start_log
+from entente.errors import InputError
+
+SAMPLES = 2000
+CORPORA = ("grammar", "Multi30k")
+PANELS = ((-100, 8), (-6, 3))  # BLEU
+WORSE, BETTER, NO_DIFFERENCE = "worse", "better", "no difference"
+
+
+class Claim(NamedTuple):
+    """What a publication says about BLEU, with the place where it says so."""
+
+    outcome: str
+    text: str
+
+
+class Side(NamedTuple):
+    """A variant on one corpus. value, margin: its difference in BLEU, and half the width of the simultaneous interval."""
+
+    verdict: str
+    outcome: str
+    value: float | None
+    margin: float | None
+
+
+Pair = tuple[Side, Side]  # on the grammar and on Multi30k
+
+
+# Publications that speak of this very change. Those of the other variants are not known to us.
+LITERATURE = {
+    "no_residual": Claim(WORSE, "attention alone loses rank doubly exponentially with depth (Dong et al. 2021)"),
+    "unscaled": Claim(WORSE, "large dot products push the softmax to where gradients are small (Vaswani et al. 2017, 3.2.1)"),
+    "one_head": Claim(WORSE, "0.9 BLEU below the best number of heads (Vaswani et al. 2017, table 3 A)"),
+    "no_positions": Claim(WORSE, "without them, a model cannot use the order of the words (Vaswani et al. 2017, 3.5)"),
+    "post_norm": Claim(NO_DIFFERENCE, "with a warm-up, it trains about as well (Xiong et al. 2020, section 4)"),
+    "no_norm": Claim(WORSE, "without it, deep models need other initial values (Zhang et al. 2019)"),
+    "no_warmup": Claim(NO_DIFFERENCE, "a pre-norm Transformer does not need it (Xiong et al. 2020, section 4)"),
+    "no_label_smoothing": Claim(WORSE, "by 0.5 BLEU (Vaswani et al. 2017, table 3 D)"),
+    "untied": Claim(NO_DIFFERENCE, "tying saves parameters without a loss of quality (Press and Wolf 2017)"),
+    "additive_score": Claim(NO_DIFFERENCE, "with small keys, both scores are similar (Vaswani et al. 2017, 3.2.1)"),
+    "no_attention": Claim(WORSE, "17.8 BLEU instead of 26.8 (Bahdanau et al. 2015, table 1)"),
+}
+
+
+def pairs_of(suites: Sequence[Path]) -> dict[str, Pair]:
+    """Returns the variants that both suites of a pair have finished, by name."""
+    pairs: dict[str, Pair] = {}
+    for paths in zip(suites[::2], suites[1::2], strict=True):
+        sides: list[dict[str, Side]] = []
+        for path in paths:
+            with Task(f"comparing {path}"):
+                comparison = compare(read_suite(path), SAMPLES)
+            rows = [row for row in comparison.rows[1:] if row["verdict"] != UNFINISHED]
+            sides.append({row["variant"]: _side(row, comparison.first) for row in rows})
+        pairs |= {variant: (side, sides[1][variant]) for variant, side in sides[0].items() if variant in sides[1]}
+    if not pairs:
+        raise InputError("the suites have no finished variant in common")
+    return dict(sorted(pairs.items(), key=lambda item: item[1][0].value or 0.0))  # the largest loss first
+
+
+def _side(row: Row, split: str) -> Side:
+    verdict, value = row["verdict"], row[f"{split} difference"]
+    low, high = (row[f"{split} {name}"] for name in ("low", "high"))
+    outcome = WORSE if verdict in HARMED else BETTER if verdict in (significance.BETTER, BETTER_RUN) else NO_DIFFERENCE
+    return Side(verdict, outcome, value, None if low is None else (high - low) / 2)
+
+
+def table(pairs: dict[str, Pair]) -> str:
+    lines = ["| variant | grammar | verdict | Multi30k | verdict | agree | literature | agrees with |", "|---" * 8 + "|"]
+    for variant, pair in pairs.items():
+        cells = [f"`{variant}`"]
+        for side in pair:
+            cells += [number(side.value, sign=True) + (f" ± {number(side.margin)}" if side.margin else ""), side.verdict]
+        cells.append("yes" if pair[0].outcome == pair[1].outcome else "no")
+        if claim := LITERATURE.get(variant):
+            agreeing = [corpus for corpus, side in zip(CORPORA, pair, strict=True) if side.outcome == claim.outcome]
+            cells += [f"{claim.outcome}: {claim.text}", " and ".join(agreeing) or "neither"]
+        else:
+            cells += ["–", "–"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(pairs: dict[str, Pair]) -> Figure:
+    """Draws the differences on the grammar against those on Multi30k: all of them, and beside them the small ones."""
+    figure = Figure(figsize=(10.5, 5), layout="constrained")
+    for axes, limits in zip(figure.subplots(1, 2), PANELS, strict=True):
+        axes.plot(limits, limits, color="0.8", linewidth=1, zorder=0)
+        for line in (axes.axhline, axes.axvline):
+            line(0, color="0.8", linewidth=1, zorder=0)
+        for variant, (x, y) in pairs.items():
+            if x.value is None or y.value is None or min(x.value, y.value) < limits[0] or max(x.value, y.value) > limits[1]:
+                continue
+            color = "C0" if x.outcome == y.outcome else "C3"
+            style = {"fmt": "o", "color": color, "markersize": 4, "elinewidth": 0.8}
+            axes.errorbar([x.value], [y.value], xerr=x.margin, yerr=y.margin, **style)
+            axes.annotate(variant, (x.value, y.value), xytext=(4, 4), textcoords="offset points", fontsize=7)
+        axes.set(
+            xlim=limits, ylim=limits, xlabel=f"difference in BLEU, {CORPORA[0]}", ylabel=f"difference in BLEU, {CORPORA[1]}"
+        )
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def main(folder: Path, suites: Sequence[Path]) -> None:
+    pairs = pairs_of(suites)
+    folder.mkdir(parents=True, exist_ok=True)
+    draw(pairs).savefig(folder / "transfer.png", dpi=110)
+    print(table(pairs))
+
+
+if __name__ == "__main__":
+    with exit_codes():
+        start_log()
+        if len(sys.argv) < 4 or len(sys.argv) % 2:
+            raise InputError("give a folder and pairs of suites: python scripts/transfer.py FOLDER GRAMMAR MULTI30K ...")
+        main(Path(sys.argv[1]), [Path(path) for path in sys.argv[2:]])
