@@ -1,7 +1,9 @@
 """Trains Transformers without residual connections that are repaired in one way each, to find out what the residual is for.
 
     python scripts/residual.py train REPAIR SEED STEPS OVERRIDES ...    # outputs/residual/REPAIR-STEPS-seedSEED; resumes it too
-    python scripts/residual.py table                                    # the results of the runs in outputs/residual
+    python scripts/residual.py report FOLDER                            # prints a table, and draws FOLDER/curves.png
+
+`report` adds the finished runs in outputs/residual to FOLDER/runs.jsonl.gz, and reports all runs that this file has.
 
 Two explanations of why a Transformer without residual connections learns nothing:
 
@@ -28,6 +30,8 @@ What either predicts was written down before any of these runs:
 Shapes: B batch, T target length, P earlier target tokens, S source length, D model width, H heads, K key width.
 """
 
+import gzip
+import json
 import math
 import re
 import statistics
@@ -35,17 +39,21 @@ import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from entente.ablation.causes import measured
 from entente.ablation.runs import read_run
 from entente.commands.train import train
-from entente.console import exit_codes, start_log
+from entente.console import Task, exit_codes, start_log
 from entente.errors import InputError
+from entente.files import open_atomic, read_file
 from entente.models import build
 from entente.models.attention import KV
 from entente.models.initialise import generator_of, initialise
@@ -173,27 +181,77 @@ def last_word(model: TrainedModel, folder: Path) -> list[float]:
     return shares
 
 
-def table(folder: Path) -> str:
-    """Returns the mean and deviation over seeds of each repair's scores, and what was measured at the end of its first run."""
-    runs = defaultdict(list)
-    for path in sorted(folder.glob("*/metrics.json")):
-        repair, steps = re.fullmatch(r"(\w+)-(\d+)-seed\d+", path.parent.name).groups()  # type: ignore[union-attr]
-        runs[[*REPAIRS].index(repair), int(steps), repair].append(read_run(path.parent))
-    lines = ["| repair | steps | seeds | test BLEU | valid NLL | gradients | cosine | last word read |"]
-    lines.append("|---" * 8 + "|")
-    for (_, steps, repair), group in sorted(runs.items()):
-        bleu, nll = [run.metrics["test"]["bleu"] for run in group], [run.metrics["valid"]["nll"] for run in group]
-        spread = f" ± {statistics.stdev(bleu):.2f}" if len(bleu) > 1 else ""
-        curves = measured(group[0])
-        norms, cosines = (
-            [points[-1][1] for name, _, points in curves if name == what] for what in ("gradient norm", "position cosine")
+def result(repair: str, steps: int, directory: Path) -> dict[str, Any]:
+    """Returns what is published of a finished run."""
+    run = read_run(directory)
+    curves = measured(run)
+    norms, cosines = (
+        [points[-1][1] for name, _, points in curves if name == what] for what in ("gradient norm", "position cosine")
+    )
+    use(repair)
+    return {
+        "repair": repair,
+        "steps": steps,
+        "seed": run.seed,
+        "layers": run.config["model"]["n_layers"],
+        "commit": run.training.get("commit"),
+        "test_bleu": run.metrics["test"]["bleu"],
+        "valid_nll": run.metrics["valid"]["nll"],
+        "gradient_ratio": min(norms) / max(norms),
+        "position_cosine": max(cosines),
+        "last_word": last_word(load(directory), directory),
+        "valid_bleu": run.history["valid/bleu"],
+    }
+
+
+def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
+    """Adds the finished runs to a file of results, and returns all of them."""
+    rows = [json.loads(line) for line in read_file(file, gzip.decompress).splitlines()] if file.exists() else []
+    known = {(row["repair"], row["steps"], row["seed"], row["layers"]) for row in rows}
+    for path in sorted(runs.glob("*/metrics.json")):
+        repair, steps = re.fullmatch(r"(\w+)-(\d+)-seed\d+(?:-.*)?", path.parent.name).groups()  # type: ignore[union-attr]
+        with Task(f"reading {path.parent}"):
+            row = result(repair, int(steps), path.parent)
+        if (repair, row["steps"], row["seed"], row["layers"]) not in known:
+            rows.append(row)
+    rows.sort(key=lambda row: (row["layers"], row["steps"], [*REPAIRS].index(row["repair"]), row["seed"]))
+    with open_atomic(file) as archive:
+        archive.write(gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode(), mtime=0))
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Returns the mean and deviation over seeds of the scores, and means of what was measured at the end."""
+    lines = [
+        "| layers | steps | repair | seeds | test BLEU | valid NLL | gradients | cosine | last word read, by decoder block |"
+    ]
+    lines.append("|---" * 9 + "|")
+    for (layers, steps, repair), members in groupby(rows, key=itemgetter("layers", "steps", "repair")):
+        group = [*members]
+        bleu, nll, ratio, cosine = (
+            [row[name] for row in group] for name in ("test_bleu", "valid_nll", "gradient_ratio", "position_cosine")
         )
-        use(repair)
-        shares = " ".join(f"{share:.2f}" for share in last_word(load(group[0].directory), group[0].directory))
+        spread = f" ± {statistics.stdev(bleu):.2f}" if len(bleu) > 1 else ""
+        shares = " ".join(f"{statistics.fmean(each):.2f}" for each in zip(*(row["last_word"] for row in group), strict=True))
         scores = f"{statistics.fmean(bleu):.2f}{spread} | {statistics.fmean(nll):.3f}"
-        gradients = f"{min(norms) / max(norms):.1e} | {max(cosines):.2f}"
-        lines.append(f"| {repair} | {steps:,} | {len(group)} | {scores} | {gradients} | {shares} |")
+        measures = f"{statistics.geometric_mean(ratio):.1e} | {statistics.fmean(cosine):.2f}"
+        lines.append(f"| {layers} | {steps:,} | {repair} | {len(group)} | {scores} | {measures} | {shares} |")
     return "\n".join(lines)
+
+
+def draw(rows: list[dict[str, Any]]) -> Figure:
+    """Draws validation BLEU against steps, a line for each run: a panel for each number of layers and steps."""
+    panels = [(key, [*group]) for key, group in groupby(rows, key=itemgetter("layers", "steps"))]
+    figure = Figure(figsize=(5 * len(panels), 3.4), layout="constrained")
+    for axes, ((layers, steps), group) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        for row in group:
+            color = f"C{[*REPAIRS].index(row['repair'])}"
+            is_first = row is next(each for each in group if each["repair"] == row["repair"])
+            axes.plot(*zip(*row["valid_bleu"], strict=True), color=color, label=row["repair"] if is_first else "", linewidth=1)
+        axes.set(title=f"{layers} + {layers} layers, {steps:,} steps", xlabel="step", ylabel="validation BLEU", ylim=(-2, 100))
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
 
 
 if __name__ == "__main__":
@@ -209,7 +267,12 @@ if __name__ == "__main__":
             ]
             start_log()
             train(["model.residual=[]", *REPAIRS[repair][0], *run, *overrides])
-        elif sys.argv[1:] == ["table"]:
-            print(table(FOLDER))
+        elif len(sys.argv) == 3 and sys.argv[1] == "report":
+            start_log()
+            folder = Path(sys.argv[2])
+            folder.mkdir(parents=True, exist_ok=True)
+            results = collect(FOLDER, folder / "runs.jsonl.gz")
+            draw(results).savefig(folder / "curves.png", dpi=110)
+            print(table(results))
         else:
-            raise InputError(f"give `table`, or `train REPAIR SEED STEPS`, with a repair of {', '.join(REPAIRS)}")
+            raise InputError(f"give `report FOLDER`, or `train REPAIR SEED STEPS`, with a repair of {', '.join(REPAIRS)}")

@@ -1,5 +1,7 @@
 """The repaired Transformers of scripts/residual.py keep the laws of a translation model, and a run of one can be tabulated."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,12 @@ def test_a_run_is_trained_and_its_last_word_is_read(tmp_path: Path, monkeypatch:
     residual.use("merged")
     overrides = ["data.train=211", "data.valid=23", "data.test=5", "trainer.validate_every=4", "views.diagnosis=2"]
     residual.train(["model.residual=[]", "name=residual/merged-4-seed2", "trainer.max_steps=4", "model.n_layers=2", *overrides])
-    row = residual.table(tmp_path / "outputs" / "residual").splitlines()[-1]
+    runs, file = tmp_path / "outputs" / "residual", tmp_path / "published.jsonl.gz"
+    rows = residual.collect(runs, file)
+    shutil.rmtree(runs)
+    assert residual.collect(runs, file) == json.loads(json.dumps(rows)), "a result outlives the directory of its run"
+    row = residual.table(rows).splitlines()[-1]
     shares = [float(share) for share in row.rstrip(" |").rpartition("| ")[2].split()]
-    assert row.startswith("| merged | 4 | 1 | ") and len(shares) == 2 and all(0 < share <= 1 for share in shares)
+    assert row.startswith("| 2 | 4 | merged | 1 | ") and len(shares) == 2 and all(0 < share <= 1 for share in shares)
+    [axes] = residual.draw(rows).axes
+    assert axes.lines[0].get_xdata().tolist() == [4]
