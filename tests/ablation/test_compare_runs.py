@@ -147,7 +147,7 @@ def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-1] == str((folder / "comparison.html").relative_to(tmp_path))
     assert "model.residual" in done.out
-    assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.html"]
+    assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.html", "comparison.md"]
     html = (folder / "comparison.html").read_text()
     assert all(
         text in html for text in ("What differs", "that only one of the runs has right", "whose translations differ most")

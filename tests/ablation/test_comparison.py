@@ -28,7 +28,7 @@ from torch.utils.tensorboard import SummaryWriter
 from bad_inputs import run
 from browser import new_page
 from entente.ablation.comparison import Comparison, Row, compare
-from entente.ablation.report import chance, csv, notes, page, show
+from entente.ablation.report import chance, csv, markdown, notes, page, show
 from entente.ablation.runs import Suite, read_suite
 from entente.ablation.significance import judge, randomisation
 from entente.errors import InputError
@@ -332,6 +332,13 @@ def test_the_csv_has_all_numbers_and_no_name_is_a_command_to_the_terminal(
     )
     show(hostile, suite)
     assert "\x1b[2J" not in capsys.readouterr().out
+
+
+def test_the_markdown_has_a_line_per_variant(comparison: Comparison) -> None:
+    hostile = dataclasses.replace(comparison, rows=[{**comparison.rows[0], "variant": "a|b\n"}, *comparison.rows[1:]])
+    lines = [line for line in markdown(hostile).splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(comparison.rows) and len({line.replace("\\|", "").count("|") for line in lines}) == 1
+    assert all(f"| {row['variant']} | {row['verdict']} |" in "".join(lines) for row in comparison.rows[1:])
 
 
 def test_the_page_in_a_browser(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:

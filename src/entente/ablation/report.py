@@ -1,4 +1,4 @@
-"""Prints a comparison, and writes it as CSV and as a page, whose prose and markup are in page.html.j2."""
+"""Prints a comparison, and writes it as CSV, as Markdown and as a page, whose prose and markup are in page.html.j2."""
 
 import csv as csv_format
 import io
@@ -28,12 +28,12 @@ TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndef
 
 
 def report(suite: Suite, folder: Path, samples: int) -> None:
-    """Compares the variants of a suite, prints the table, and writes comparison.csv and .html into a folder."""
+    """Compares the variants of a suite, prints the table, and writes comparison.csv, .md and .html into a folder."""
     with Task(f"comparing {len(suite.runs)} runs with {samples:,} bootstrap samples"):
         comparison = compare(suite, samples)
     show(comparison, suite)
     with Task("drawing the page"):
-        forms = {"csv": csv(comparison), "html": page(comparison, suite)}
+        forms = {"csv": csv(comparison), "md": markdown(comparison), "html": page(comparison, suite)}
     for ending, text in forms.items():
         write_text(folder / f"comparison.{ending}", text)
     print(folder / "comparison.html")
@@ -124,6 +124,13 @@ def csv(comparison: Comparison) -> str:
     out = io.StringIO()
     csv_format.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
+
+
+def markdown(comparison: Comparison) -> str:
+    """Returns the table of scores and the notes."""
+    headings, *rows = [[escape.line(cell).replace("|", "\\|") for cell in line] for line in score_table(comparison)]
+    table = [f"| {' | '.join(line)} |" for line in (headings, ["---"] * len(headings), *rows)]
+    return "\n".join([f"# {escape.line(comparison.name)}", "", *table, "", *(f"- {note}" for note in notes(comparison)), ""])
 
 
 def page(comparison: Comparison, suite: Suite) -> str:
