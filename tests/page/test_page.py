@@ -168,6 +168,10 @@ def test_switches_sliders_and_the_future(pages: dict[str, Path], browser: Page) 
     page.locator("#use-reference").click()
     page.get_by_label("let the decoder see the future").check()
     assert page.evaluate("models[0].result.weights.decoder[0][0][0].slice(1).some((weight) => weight > 0)")
+    total = sum(page.evaluate("models[0].results.before.map((value, t) => value - models[0].results.plain.chosen[t])"))
+    assert f"{total:+.2f} together".replace("-", "−") in page.locator("#cards").inner_text()
+    page.evaluate("update({ mode: 'free' })")  # a step of the search has no future to see
+    assert changes(page) == []
     page.locator("#reset").click()
 
 
@@ -179,7 +183,8 @@ def test_a_cell_shows_its_numbers_and_its_weight_can_be_set(kind: str, pages: di
     [share] = [step for step in page.locator("#numbers li").all_inner_texts() if "the weight:" in step]
     weight = page.evaluate("headView(models[0]).pieces[1][2]")
     assert float(share.rpartition(": ")[2].replace("−", "-")) == pytest.approx(weight, rel=0.05)
-    page.locator("#numbers input").fill("0.8")
+    page.locator("#weight input").fill("0.8")
+    expect(page.locator("#numbers")).to_contain_text("a change makes the weight 0.8")
     assert page.evaluate("headView(models[0]).pieces[1][2]") == pytest.approx(0.8)
     place = {"weights": "cross", "layer": 2, "head": 2} if kind == "transformer" else {"weights": "alignment"}
     assert changes(page) == [{**place, "row": 1, "column": 2, "value": 0.8}]

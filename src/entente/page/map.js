@@ -204,6 +204,7 @@ function drawNumbers(shown, { pieces, rows, columns }) {
   const { row, column } = state, { cache } = shown.result;
   if (state.words || row === null || column === null || !cache || !pieces[row] || column >= pieces[row].length) {
     fill(byId("numbers"), element("p", { class: "small" }, say("numbersHint")));
+    fill(byId("weight"));
     return;
   }
   const steps = state.kind === "alignment" ? recurrentSteps(shown, row, column) : headSteps(shown, row, column);
@@ -232,8 +233,8 @@ function drawNumbers(shown, { pieces, rows, columns }) {
     element("h3", {}, say("numbers", { row: spaced(rows[row]), column: spaced(columns[column]) }) + suffix),
     notes.map((note) => element("p", { class: "small" }, say(note))),
     element("table", {}, heading, body),
-    element("ol", {}, list.filter(Boolean).map((text) => element("li", {}, text))),
-    weightSlider(shown, weight, row, column));
+    element("ol", {}, list.filter(Boolean).map((text) => element("li", {}, text))));
+  fill(byId("weight"), weightSlider(shown, weight, row, column));
 }
 
 const precise = (value) => written(value && value < 1e-3 ? value.toExponential(1) : value.toPrecision(4));

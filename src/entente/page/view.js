@@ -156,7 +156,6 @@ function compute(shown, interventions) {
     return;
   }
   shown.problem = "";
-  if (state.mode !== "is") interventions = interventions.filter((each) => !("unmask" in each)); // a step has no future
   if (!clean(state.source, PATTERNS)) {
     shown.results = null;
     return;
@@ -180,8 +179,8 @@ function compute(shown, interventions) {
   }
 }
 
-/** Changes the state, computes and draws. What was selected in another translation is selected no more, and weights that were set
- * in another sentence are set no more. */
+/** Changes the state, computes and draws. What was selected in another translation is selected no more, weights that were set in
+ * another sentence are set no more, and the future is hidden again unless the target is known. */
 function update(changes = {}) {
   const began = performance.now(), { source, target, mode } = state;
   Object.assign(state, changes);
@@ -189,6 +188,7 @@ function update(changes = {}) {
     const lasting = state.changes.map((all) => all.filter((each) => state.source === source || !("weights" in each)));
     Object.assign(state, { row: null, column: null, place: null, changes: lasting, ...changes });
   }
+  if (state.mode !== "is") state.changes = state.changes.map((all) => all.filter((each) => !("unmask" in each)));
   const shown = models[state.open];
   if (!shown.kinds.includes(state.kind)) Object.assign(state, { kind: shown.kinds[shown.kinds.length - 1] ?? "", ...bestHead(shown) });
   writeAddress();
@@ -270,7 +270,8 @@ function card(shown, index) {
     const differences = before.map((value, t) => format(value - plain.chosen[t], 2, true));
     rows.push(pieceRow(shown, index, plain, say("before"), new Set(changedPlaces(plain.tgt, now.tgt)), differences));
     const same = JSON.stringify(plain.tgt) === JSON.stringify(now.tgt);
-    rows.push(element("p", { class: "small" }, same ? say("unchanged") : "", " ", say("beforeHint")));
+    const sum = before.reduce((total, value, t) => total + value - plain.chosen[t], 0);
+    rows.push(element("p", { class: "small" }, same ? say("unchanged") : "", " ", say("beforeHint", { sum: format(sum, 2, true) })));
   }
   if (problem) rows.push(element("p", { class: "problem" }, say("failed", { problem })));
   const { reference } = storedSentence() ?? {};
