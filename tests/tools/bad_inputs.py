@@ -326,7 +326,14 @@ sed=1: no such setting; did you mean seed\?""",
     Case("zero samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
     # The `data` and `corpus` commands.
     Case("data with a setting of training", f"data data=files {TRAIN} optim.lr=1", rf"optim\.lr=1: {HELP}"),
-    Case("data from a missing file", "data data=files data.train=pairs.tsv output=lists", r"pairs\.tsv: No such file .+"),
+    Case("data from a missing file", "data data=files data.train=pairs.tsv output=a.tsv", r"pairs\.tsv: No such file .+"),
+    Case("a clean text in a folder", f"data data=files {TRAIN} output=lists", r"output=lists: give a file .+ \.tsv, .+"),
+    Case(
+        "a clean text of two texts",
+        f"data data=files {TRAIN} data.extra.more=x.tsv output=a.tsv",
+        r"output with data\.extra: .+",
+    ),
+    Case("an unknown rule", f"data data=files {TRAIN} rules=[sound]", r"rules=\[sound\]: give a list of empty, .+ or null"),
     Case(
         "a negative number of sentences of no split",
         "corpus n=-1 split=tset",

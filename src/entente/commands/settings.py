@@ -27,6 +27,12 @@ Dictionaries = Annotated[tuple[dict[str, Any], ...], LISTS]
 Names = Annotated[tuple[Name, ...], LISTS, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], LISTS, Field(min_length=1)]
 Files = Annotated[tuple[File, ...], LISTS, Field(min_length=1)]
+# Those of entente.data.faults
+Rule = Literal[
+    "empty", "duplicate", "near_duplicate", "entity", "tag", "encoding", "control",
+    "untranslated", "swapped", "language", "numbers", "misaligned", "shifted",
+]  # fmt: skip
+Rules = Annotated[tuple[Rule, ...], LISTS]
 RUNS = "null: the run's"
 TRUST = "allow reading the corpus files or URLs named in the checkpoint; not needed for data=grammar"
 
@@ -207,7 +213,8 @@ class AblationsSettings(Section):
 
 class InspectSettings(Section):
     data: DataSettings = GrammarSettings()
-    output: File | None = setting(None, "folder for full lists: misalignment.tsv, duplicates.tsv, leaks.tsv, odd.tsv")
+    output: File | None = setting(None, "file for the training pairs without faults, CLEAN.tsv; removed.tsv lists the others")
+    rules: Rules | None = setting(None, "rules by which pairs are faulty; null: all but near_duplicate, which is often wrong")
     output_dir: OutputDir = "outputs"
 
 

@@ -23,7 +23,7 @@ from datasets.table import MemoryMappedTable
 from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
-from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
+from entente.data.files import Columns, clean, has_heading, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair, Pairs, hold_out, match_key
 from entente.data.words import count_words
 from entente.errors import InputError, reason
@@ -67,13 +67,15 @@ class Corpus:
 
 
 class Source(NamedTuple):
-    """A text. where: names it in messages. pairs: not yet cleaned; can be iterated over only once."""
+    """A text. where: names it in messages. pairs: not yet cleaned; can be iterated over only once. first: the number of the
+    first pair's line or row."""
 
     where: str
     pairs: Iterable[Pair]
     files: Sequence[Path] = ()  # those that determine the pairs, together with the settings
     weight: int = 1  # how many times an epoch contains each pair
     gold: Iterable[Gold] = ()  # the word alignments of all pairs, if they are known
+    first: int = 1
 
 
 Sources = dict[str, list[Source]]  # the texts of each split; only train can have several, of which all but the first are extra
@@ -115,7 +117,8 @@ def files(settings: FilesSettings) -> Sources:
         names = [text] if isinstance(text, str) else [text.src, text.tgt]
         paths = [Path(settings.root or "") / name for name in names]
         pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], columns)
-        return Source(" and ".join(map(str, paths)), pairs, paths, weight)
+        first = 2 if len(paths) == 1 and has_heading(paths[0], columns) else 1
+        return Source(" and ".join(map(str, paths)), pairs, paths, weight, first=first)
 
     tests: dict[str, Any] = {**settings.test} if isinstance(settings.test, dict) else {"test": settings.test}
     if src := tests.pop("src", None):

@@ -77,13 +77,22 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
 
 def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
     """Yields the pairs of one file. Its suffix gives the format: Parquet, or optionally compressed TSV, CSV or JSON."""
-    form = Path(re.sub(r"\.(gz|bz2|xz)$", "", path.name.lower())).suffix
+    form = _form(path)
     if form not in FORMATS:
         raise InputError(
             f"{path}: unknown format; a file of pairs ends in {', '.join(FORMATS)}; "
             "all but Parquet may be compressed (.gz, .bz2, .xz); two parallel files are given as .src=FILE .tgt=FILE"
         )
-    return pairs_of(str(path), FORMATS[form](path), columns, headed=form not in (".tsv", ".txt", ".csv"))
+    return pairs_of(str(path), FORMATS[form](path), columns, headed=form not in TABLES)
+
+
+def _form(path: Path) -> str:
+    return Path(re.sub(r"\.(gz|bz2|xz)$", "", path.name.lower())).suffix
+
+
+def has_heading(path: Path, columns: Columns) -> bool:
+    """Whether the first line of a file of pairs is a heading."""
+    return _form(path) in TABLES and not all(isinstance(column, int) for column in columns.selected)
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
@@ -165,6 +174,7 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
             raise InputError(f"{path}: not a Parquet file, or a damaged one ({reason(error)}); fetch it again") from None
 
 
+TABLES = (".tsv", ".txt", ".csv")  # formats in which a row may be a heading
 FORMATS: dict[str, Callable[[Path], Iterator[Sequence[Any]]]] = {
     **dict.fromkeys((".tsv", ".txt"), lambda path: (line.split("\t") for line in _lines(path))),
     ".csv": _csv,

@@ -1,12 +1,11 @@
-"""Measures a corpus before a model is trained on it, and finds suspicious pairs. N is the number of pairs in all splits."""
+"""Measures a corpus before a model is trained on it, and how well its sides correspond. N is a number of pairs."""
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, product
 from zlib import crc32
 
 import numpy as np
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 
 from entente.console import show_progress
 from entente.data.batches import Rows
@@ -16,19 +15,10 @@ from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import count_words, distinct_words
 
 SIDES = ("src", "tgt")
-WORST = 200  # minimum number of pairs listed as misaligned; every pair above SUSPECT is listed
-SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
-ODD: dict[str, Callable[[str], object]] = {  # tests of a sentence
-    "invisible character": lambda text: not text.isprintable(),
-    "HTML entity": re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,4});", re.IGNORECASE).search,  # such as &apos; and &#233;
-    # UTF-8 read as Windows-1252 or Latin-1
-    "wrong encoding": re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]").search,
-}
+SUSPECT = 0.75  # a score of `misalignment` that hardly any pair reaches in a corpus of careful translations
 WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
 PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
 CONTROLS = 2000  # maximum number of mismatched pairs; the median of their scores becomes 1
-
-Finding = tuple[str, str, int]  # a label of what is suspicious, the split, and the row in that split
 
 
 def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float]]:
@@ -47,27 +37,15 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
     return numbers
 
 
-def find(corpus: Corpus) -> dict[str, list[Finding]]:
-    """Returns the findings by kind. A side or pair that occurred earlier is a duplicate in the same split, or else a leak."""
-    pairs = concatenate_datasets([*corpus.splits.values()])
-    places = [(name, row) for name, part in corpus.splits.items() for row in range(len(part))]
-    src, tgt = ([hash(match_key(text)) for text in _sentences(pairs, side)] for side in SIDES)
-    findings: dict[str, list[Finding]] = {"duplicates": [], "leaks": []}
-    for what, keys in {"pair": zip(src, tgt, strict=True), "src": src, "tgt": tgt}.items():
-        first: dict[object, str] = {}  # sentence or pair -> the split in which it occurred first
-        for (split, row), key in zip(places, keys, strict=True):
-            if key in first:
-                kind = "duplicates" if first[key] == split else "leaks"
-                findings[kind].append((f"{what} already in {first[key]}", split, row))
-            first.setdefault(key, split)
-    sentences = enumerate(_sentences(pairs, *SIDES))
-    marks = sorted({(label, i % len(pairs)) for i, text in sentences for label, is_odd in ODD.items() if is_odd(text)})
-    marks += [("equal sides", i) for i in range(len(pairs)) if src[i] == tgt[i]]
-    score = misalignment(_sentences(pairs, "src"), _sentences(pairs, "tgt"), len(corpus.train))
-    worst = np.argsort(-score)[: max(WORST, (score > SUSPECT).sum())] if score.any() else ()
-    findings["odd"] = [(label, *places[i]) for label, i in marks]
-    findings["misalignment"] = [(f"{score[i]:.3f}", *places[i]) for i in worst]
-    return findings
+def leaks(corpus: Corpus) -> int:
+    """Returns the number of pairs with a side that occurred in an earlier split."""
+    count, known = 0, [set[str](), set[str]()]
+    for part in corpus.splits.values():
+        keys = [[match_key(text) for text in _sentences(part, side)] for side in SIDES]
+        count += sum(src in known[0] or tgt in known[1] for src, tgt in zip(*keys, strict=True))
+        for sentences, new in zip(known, keys, strict=True):
+            sentences.update(new)
+    return count
 
 
 def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:

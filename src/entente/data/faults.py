@@ -1,0 +1,244 @@
+"""Finds faulty pairs in a text by rules, which compare a pair with the rest of the text, so most of it must be sound.
+
+N is the number of lines.
+"""
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+
+from entente.console import show_progress
+from entente.data.files import clean
+from entente.data.inspection import SUSPECT, misalignment
+from entente.data.pairs import Pair, match_key
+from entente.data.words import distinct_words
+
+RULES = {
+    "empty": "a side is empty",
+    "duplicate": "equal to an earlier pair but for case and spaces",
+    "near_duplicate": "equal to an earlier pair but for case, spaces and punctuation",
+    "entity": "an HTML entity, such as &amp;",
+    "tag": "an HTML tag, such as <b>",
+    "encoding": "UTF-8 that was read as another encoding, such as Ã©",
+    "control": "a control character",
+    "untranslated": "both sides in one language",
+    "swapped": "each side in the language of the other",
+    "language": "a side in another language",
+    "numbers": "other numbers on either side",
+    "misaligned": "words that hardly ever occur together in other pairs",
+    "shifted": "in a run of misaligned lines, so that one side may be shifted",
+}
+SURE = tuple(rule for rule in RULES if rule != "near_duplicate")  # hardly ever wrong, so applied by default
+PATTERNS = {  # searched for in the text as it is in the file
+    "entity": re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,4});", re.IGNORECASE),
+    "tag": re.compile(r"</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>", re.IGNORECASE),
+    # UTF-8 read as Windows-1252 or Latin-1. The second byte of à becomes a no-break space, which a program may have changed.
+    "encoding": re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s"),
+}
+DIGIT = re.compile(r"\d")
+COMMON, OTHER_LANGUAGE = 8, -1.0  # pairs with a word that tells the sides apart; the mean log-odds of a sentence's words
+RARE, RARE_SHARE = 1e-4, 0.1  # share of the pairs that have a rare word; of rare words in a sentence that may be foreign
+SAMPLE, GRAM, FOREIGN, IMPROBABLE = 20_000, 4, 0.5, 1e-3  # limits of `_foreign`
+WINDOW = 20  # lines, of which half are misaligned where a text is shifted
+
+
+class Line(NamedTuple):
+    """A pair as it is in a file, not yet cleaned. number: of its line or row, from 1."""
+
+    split: str
+    where: str
+    number: int
+    src: str
+    tgt: str
+
+
+class Fault(NamedTuple):
+    rule: str
+    row: int  # of the line, from 0
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.rule} ({self.detail})" if self.detail else self.rule
+
+
+def find_faults(lines: Sequence[Line], rules: Sequence[str] = SURE) -> list[Fault]:
+    """Returns the faults by rule, those of a rule sorted by row."""
+    texts = [[clean(line.src) for line in lines], [clean(line.tgt) for line in lines]]
+    pairs = [*zip(*texts, strict=True)]
+    finders: dict[str, Callable[[], Iterator[Fault]]] = {
+        "empty": lambda: (Fault("empty", i) for i, pair in enumerate(pairs) if not all(pair)),
+        "duplicate": lambda: _copies("duplicate", lines, pairs, match_key),
+        "near_duplicate": lambda: _copies("near_duplicate", lines, pairs, lambda text: " ".join(distinct_words(text))),
+        "control": lambda: (Fault("control", i) for i, pair in enumerate(pairs) if not "".join(pair).isprintable()),
+        "numbers": lambda: (Fault("numbers", i) for i, pair in enumerate(pairs) if numbers_differ(*pair)),
+    }
+    for rule, pattern in PATTERNS.items():
+        finders[rule] = partial(_marked, rule, pattern, lines)
+    faults: list[Fault] = []
+    for rule, finder in finders.items():
+        if rule in rules:
+            show_progress(rule)
+            faults += finder()
+    if {"untranslated", "swapped", "language"} & {*rules}:
+        faults += (fault for fault in _by_language(texts) if fault.rule in rules)
+    if {"misaligned", "shifted"} & {*rules}:
+        score = misalignment(texts[0], texts[1], len(lines))
+        faults += (fault for fault in _by_score(lines, score) if fault.rule in rules)
+    order = [*RULES]
+    return sorted(faults, key=lambda fault: (order.index(fault.rule), fault.row))
+
+
+def _marked(rule: str, pattern: re.Pattern[str], lines: Sequence[Line]) -> Iterator[Fault]:
+    for i, line in enumerate(lines):
+        if match := pattern.search(line.src) or pattern.search(line.tgt):
+            yield Fault(rule, i, match[0].strip())
+
+
+def _copies(rule: str, lines: Sequence[Line], pairs: Sequence[Pair], key: Callable[[str], str]) -> Iterator[Fault]:
+    first: dict[tuple[str, str, str], int] = {}
+    for i, (line, (src, tgt)) in enumerate(zip(lines, pairs, strict=True)):
+        j = first.setdefault((line.split, key(src), key(tgt)), i)
+        if j != i and src and tgt:
+            yield Fault(rule, i, f"of {lines[j].where}, line {lines[j].number:,}")
+
+
+def numbers_differ(src: str, tgt: str) -> bool:
+    """Whether each side has a number that the other lacks. Hours may be counted to 12 or to 24, and years by two digits."""
+    if not (DIGIT.search(src) and DIGIT.search(tgt)):
+        return False
+    ours, theirs = _numbers(src), _numbers(tgt)
+    left, right = [*(ours - theirs).elements()], [*(theirs - ours).elements()]
+    for number in left[:]:
+        if match := next((other for other in right if _equal(number, other) or _equal(other, number)), None):
+            left.remove(number)
+            right.remove(match)
+    return bool(left and right)
+
+
+def _numbers(text: str) -> Counter[str]:
+    whole = re.sub(r"(?<=\d)[ ,.](?=\d{3}(?!\d))", "", text)  # 1,000 is 1 000
+    return Counter(number.lstrip("0") or "0" for number in re.findall(r"\d+", whole))
+
+
+def _equal(short: str, long: str) -> bool:
+    if len(short) == 2 and len(long) == 4:
+        return long.endswith(short)
+    return len(long) <= 2 and len(short) <= 2 and int(long) - int(short) == 12
+
+
+def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
+    """Compares how many pairs have a word on either side. A sentence whose common words are mostly those of the other side is
+    in its language."""
+    index: dict[str, int] = {}
+    sides = [_word_ids(side, index) for side in texts]
+    n, counts = len(texts[0]), [np.bincount(ids, minlength=len(index)) for ids, _ in sides]
+    odds, rare, enough = np.zeros((2, n)), np.zeros((2, n)), np.zeros((2, n), bool)
+    for s, (ids, rows) in enumerate(sides):
+        own, other = counts[s][ids] - 1, counts[1 - s][ids]
+        is_common, is_rare = own + other >= COMMON, np.maximum(own, other) <= max(2, RARE * n)
+        values = np.log((own + 0.5) / (other + 0.5)).clip(-6, 6)
+        words, common = np.bincount(rows, minlength=n), np.bincount(rows, is_common, n)
+        odds[s] = np.bincount(rows, values * is_common, n) / np.maximum(common, 1)
+        rare[s], enough[s] = np.bincount(rows, is_rare, n) / np.maximum(words, 1), common > 2
+    is_other = (odds < OTHER_LANGUAGE) & enough
+    equal = [src.count(" ") > 2 and match_key(src) == match_key(tgt) for src, tgt in zip(*texts, strict=True)]
+    for i in range(n):
+        if is_other[:, i].all():
+            yield Fault("swapped", i)
+        elif is_other[:, i].any() or equal[i]:
+            yield Fault("untranslated", i)
+    foreign = [_foreign(texts, s, rare[s] >= RARE_SHARE) for s in (0, 1)]
+    for i in sorted(foreign[0].keys() ^ foreign[1].keys()):  # a name or a formula is on both sides
+        if not is_other[:, i].any():
+            yield Fault("language", i, foreign[0].get(i) or foreign[1][i])
+
+
+def _word_ids(texts: Sequence[str], index: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of the distinct words of each text, which are added to the index, and the row of each."""
+    ids, rows = array("i"), array("i")
+    for i, text in enumerate(texts):
+        words = [word for word in distinct_words(text) if word.isalpha()]
+        ids.extend(index.setdefault(word, len(index)) for word in words)
+        rows.extend([i] * len(words))
+    return np.array(ids), np.array(rows)
+
+
+def _foreign(texts: list[list[str]], side: int, suspects: np.ndarray) -> dict[int, str]:
+    """Returns the languages of sentences that are in neither of the two, by row. They have many rare words (`suspects`), their
+    n-grams of letters are closer to those of a foreign language than to the side's, and the language model of langid (Lui and
+    Baldwin 2012) has no doubt either. The other side is the foreign language with which this is measured."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    rows = np.flatnonzero(~suspects)
+    typical = rows[:: -(-len(rows) // SAMPLE) or 1].tolist()
+    if len(typical) < 2:
+        return {}
+    grams, beginnings = Counter[str](), Counter[str]()
+    for i in typical:
+        found = _grams(texts[side][i])
+        grams.update(found)
+        beginnings.update(gram[:-1] for gram in found)
+
+    def fit(text: str) -> float:
+        found = _grams(text)
+        return sum(log((grams[gram] + 0.5) / (beginnings[gram[:-1]] + 15)) for gram in found) / max(1, len(found))
+
+    few = typical[:: -(-len(typical) // 1000)]
+    usual, other = (float(np.median([fit(texts[s][i]) for i in few])) for s in (side, 1 - side))
+    identifier = LanguageIdentifier.from_pickled_model(MODEL_FILE, norm_probs=True)
+    languages = [Counter(identifier.classify(texts[s][i])[0] for i in few[:100]).most_common(1)[0][0] for s in (0, 1)]
+    foreign = {}
+    for i in np.flatnonzero(suspects).tolist():
+        show_progress("language")
+        if usual - fit(texts[side][i]) > FOREIGN * (usual - other) > 0:
+            ranks = dict(identifier.rank(texts[side][i]))
+            if max(ranks.get(language, 0.0) for language in languages) < IMPROBABLE:
+                foreign[i] = next(iter(ranks))
+    return foreign
+
+
+def _grams(text: str) -> list[str]:
+    padded = f" {text.casefold()} "
+    return [padded[i : i + GRAM] for i in range(len(padded) - GRAM + 1)]
+
+
+def _by_score(lines: Sequence[Line], score: np.ndarray) -> Iterator[Fault]:
+    bad = score > SUSPECT
+    for i in np.flatnonzero(bad).tolist():
+        yield Fault("misaligned", i, f"{score[i]:.2f}")
+    for first, last in runs(bad):
+        if lines[first].where == lines[last].where:
+            share = f"{bad[first : last + 1].mean():.0%} of lines {lines[first].number:,} to {lines[last].number:,}"
+            yield from (Fault("shifted", i, share) for i in range(first, last + 1))
+
+
+def runs(bad: np.ndarray) -> list[tuple[int, int]]:
+    """Returns the first and last row of each run in which at least half of WINDOW rows are bad, wherever one looks."""
+    if len(bad) < WINDOW:
+        return []
+    dense = np.convolve(bad, np.ones(WINDOW), "valid") * 2 >= WINDOW  # the window that begins at each row
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], dense, [0]])))
+    spans = []
+    for start, end in edges.reshape(-1, 2):  # windows from start to end - 1
+        rows = np.flatnonzero(bad[start : end + WINDOW - 1]) + start
+        spans.append((int(rows[0]), int(rows[-1])))
+    return spans
+
+
+def by_row(faults: Sequence[Fault]) -> dict[int, list[Fault]]:
+    rows: dict[int, list[Fault]] = {}
+    for fault in faults:
+        rows.setdefault(fault.row, []).append(fault)
+    return rows
+
+
+def shifts(faults: Sequence[Fault], lines: Sequence[Line]) -> list[str]:
+    """Describes each run of misaligned lines, with its place."""
+    runs = dict.fromkeys((lines[fault.row].where, fault.detail) for fault in faults if fault.rule == "shifted")
+    return [f"{where}: {detail} are misaligned. Is one side shifted by a line?" for where, detail in runs]
