@@ -19,7 +19,6 @@ import torch
 from sacrebleu.metrics import BLEU
 from torch import Tensor
 
-from entente import load
 from entente.attention.diagnose import diagnose
 from entente.console import exit_codes, start_log
 from entente.data.tokenizer import BOS, EOS
@@ -27,7 +26,7 @@ from entente.errors import InputError
 from entente.models.attention import KV, MultiHeadAttention
 from entente.models.seq2seq import pad
 from entente.models.transformer import EncoderBlock, Transformer
-from entente.trained import TrainedModel
+from entente.trained import TrainedModel, load
 
 Pairs = list[tuple[str, str]]
 Values = Iterator[tuple[str, float]]  # what was measured, and its value
@@ -44,9 +43,9 @@ def heads(model: TrainedModel, pairs: Pairs) -> Values:
             for source, target in pairs[:SENTENCES]:
                 _, cache = model.run_with_cache(source, target, f"{place.format(layer)}.hook_pattern")
                 p = next(iter(cache.values()))[0]  # (H, T, S)
-                both = (p[:, None] - p[None]).abs().sum(-1).mean(-1) / 2  # (H, H)
+                apart = (p[:, None] - p[None]).abs().sum(-1).mean(-1) / 2  # (H, H)
                 if n := len(p) - 1:
-                    distances.append(both.sum().item() / (len(p) * n))
+                    distances.append(apart.sum().item() / (len(p) * n))
             if distances:
                 yield f"{kind} layer {layer + 1}", statistics.fmean(distances)
 
@@ -139,10 +138,10 @@ def end(model: TrainedModel, pairs: Pairs) -> Values:
     """How much attention the source's end symbol gets, and how long its value vector is."""
     mass, length, share = [], [], []
     for source, target in pairs[:SENTENCES]:
-        _, kept = model.run_with_cache(source, target, "decoder.*.cross_attn.hook_[pv]*")
+        _, cache = model.run_with_cache(source, target, "decoder.*.cross_attn.hook_[pv]*")
         for i in range(len(cast(Transformer, model.model).decoder)):
-            weights = kept[f"decoder.{i}.cross_attn.hook_pattern"][0]  # (H, T, S)
-            norm = kept[f"decoder.{i}.cross_attn.hook_v"][0].norm(dim=-1).T  # (H, S)
+            weights = cache[f"decoder.{i}.cross_attn.hook_pattern"][0]  # (H, T, S)
+            norm = cache[f"decoder.{i}.cross_attn.hook_v"][0].norm(dim=-1).T  # (H, S)
             moved = weights * norm[:, None]
             mass.append(weights[..., -1].mean().item())
             length.append((norm[:, -1] / norm[:, :-1].mean(-1)).mean().item())

@@ -207,12 +207,12 @@ def result(repair: str, steps: int, directory: Path) -> dict[str, Any]:
 def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
     """Adds the finished runs to a file of results, and returns all of them."""
     rows = [json.loads(line) for line in read_file(file, gzip.decompress).splitlines()] if file.exists() else []
-    known = {(row["repair"], row["steps"], row["seed"], row["layers"]) for row in rows}
+    keys = {(row["repair"], row["steps"], row["seed"], row["layers"]) for row in rows}
     for path in sorted(runs.glob("*/metrics.json")):
         repair, steps = re.fullmatch(r"(\w+)-(\d+)-seed\d+(?:-.*)?", path.parent.name).groups()  # type: ignore[union-attr]
         with Task(f"reading {path.parent}"):
             row = result(repair, int(steps), path.parent)
-        if (repair, row["steps"], row["seed"], row["layers"]) not in known:
+        if (repair, row["steps"], row["seed"], row["layers"]) not in keys:
             rows.append(row)
     rows.sort(key=lambda row: (row["layers"], row["steps"], [*REPAIRS].index(row["repair"]), row["seed"]))
     with open_atomic(file) as archive:

@@ -181,13 +181,13 @@ def _foreign(texts: list[list[str]], side: int, suspects: np.ndarray) -> dict[in
         return {}
     grams, beginnings = Counter[str](), Counter[str]()
     for i in typical:
-        found = _grams(texts[side][i])
-        grams.update(found)
-        beginnings.update(gram[:-1] for gram in found)
+        parts = _grams(texts[side][i])
+        grams.update(parts)
+        beginnings.update(gram[:-1] for gram in parts)
 
     def fit(text: str) -> float:
-        found = _grams(text)
-        return sum(log((grams[gram] + 0.5) / (beginnings[gram[:-1]] + 15)) for gram in found) / max(1, len(found))
+        parts = _grams(text)
+        return sum(log((grams[gram] + 0.5) / (beginnings[gram[:-1]] + 15)) for gram in parts) / max(1, len(parts))
 
     few = typical[:: -(-len(typical) // 1000)]
     usual, other = (float(np.median([fit(texts[s][i]) for i in few])) for s in (side, 1 - side))

@@ -39,11 +39,11 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
 
 def leaks(corpus: Corpus) -> int:
     """Returns the number of pairs with a side that occurred in an earlier split."""
-    count, known = 0, [set[str](), set[str]()]
+    count, earlier = 0, [set[str](), set[str]()]
     for part in corpus.splits.values():
         keys = [[match_key(text) for text in _sentences(part, side)] for side in SIDES]
-        count += sum(src in known[0] or tgt in known[1] for src, tgt in zip(*keys, strict=True))
-        for sentences, new in zip(known, keys, strict=True):
+        count += sum(src in earlier[0] or tgt in earlier[1] for src, tgt in zip(*keys, strict=True))
+        for sentences, new in zip(earlier, keys, strict=True):
             sentences.update(new)
     return count
 
