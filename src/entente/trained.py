@@ -27,7 +27,7 @@ from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import unseen
 from entente.decoding.search import translation_search, with_changes
-from entente.decoding.translate import translate
+from entente.decoding.translate import translate, translate_lines
 from entente.errors import InputError
 from entente.files import read_file
 from entente.models.seq2seq import evaluating
@@ -108,7 +108,8 @@ class TrainedModel(checkpoint.TrainedRun):
     ) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
         default of `entente translate`. prefix: how the translation begins, or a list of these, one for each sentence (an
-        empty sentence has an empty translation). Logs the words never seen in training as a warning."""
+        empty sentence has an empty translation). Without it, a text of more than 60 words is translated sentence by sentence.
+        Logs the words never seen in training as a warning."""
         if isinstance(sentences, str):
             return self.translate([sentences], beam, length_penalty, None if prefix is None else [prefix])[0]
         texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]
@@ -124,8 +125,11 @@ class TrainedModel(checkpoint.TrainedRun):
         if message := unseen(word for sentence in texts for word in self.new_words(clean(sentence))):
             log.warning("%s", message)
         with BUSY:
-            results = translate(self.model, self.vocabulary, texts, search, prefixes=prefixes)
-        return [self.vocabulary.text(n_best[0].tokens) for n_best in results]
+            if prefixes:
+                best = [n_best[0] for n_best in translate(self.model, self.vocabulary, texts, search, prefixes=prefixes)]
+            else:
+                best = translate_lines(self.model, self.vocabulary, texts, search)
+        return [self.vocabulary.text(hypothesis.tokens) for hypothesis in best]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""

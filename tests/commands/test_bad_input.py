@@ -113,7 +113,7 @@ def test_cut_translations_are_counted_and_named(folder: Path) -> None:
     lines = (folder / "in.txt").read_text().splitlines()
     cut = [str(number) for number, line in enumerate(lines, 1) if line]
     assert ended.code == 0 and ended.err.startswith(f"{len(cut)} of {len(lines)} translations were cut at the length limit; ")
-    assert ended.err.endswith(f" (line {', '.join(cut)})\n")
+    assert ended.err.endswith(f" (lines {', '.join(cut)})\n")
     ended = run(f"evaluate checkpoint=run trust_data=true split=valid output=scores {limits}", folder)
     assert ended.code == 0, ended.err
     metrics = json.loads((folder / "scores" / "metrics.json").read_text())["valid"]

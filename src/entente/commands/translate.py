@@ -1,5 +1,6 @@
-"""Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty.
-With search.n_best above 1, each output line has the sentence's number, a score and a translation, separated by tabs.
+"""Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty,
+and a line of more than 60 words is translated sentence by sentence. With search.n_best above 1, each output line has the line's
+number, a score and a translation, separated by tabs.
 
   entente translate checkpoint=outputs/RUN input=my.fr output=my.en
   echo "Il dort." | entente translate checkpoint=outputs/RUN
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from itertools import islice
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import TextIO
 
 import torch
@@ -22,8 +25,8 @@ from entente.console import Task, log
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
-from entente.decoding.search import CUT, search_name, translation_search, with_changes
-from entente.decoding.translate import translate
+from entente.decoding.search import CUT, Hypothesis, log_probability, search_name, translation_search, with_changes
+from entente.decoding.translate import translate, translate_lines
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.process import prepare_process
@@ -47,26 +50,74 @@ def main(settings: TranslateSettings) -> None:
         with Task(f"checking {settings.input}"):
             total = f" of {sum(1 for _ in _read(settings.input, run.vocabulary.src)):,}"
     new_words: dict[str, None] = {}
+    cut: list[str] = []
+    done = 0
     output = open_atomic(Path(settings.output)) if settings.output else nullcontext()
     with output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
-        first = 1  # number of the first line of the chunk
         lines = _read(settings.input, run.vocabulary.src)
-        while chunk := [*islice(lines, CHUNK)]:
-            with Task(f"translating lines {first:,} to {first + len(chunk) - 1:,}{total}"):
-                translations = translate(run.model, run.vocabulary, chunk, search)
-            for number, n_best in enumerate(translations, start=first):
+        for chunk in _chunks(lines) if settings.input else _as_they_come(lines):
+            with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
+                if search.n_best == 1:
+                    translations = [[best] for best in translate_lines(run.model, run.vocabulary, chunk, search)]
+                else:
+                    translations = translate(run.model, run.vocabulary, chunk, search)
+            for line, n_best in zip(chunk, translations, strict=True):
+                done += 1
+                words = run.new_words(line)
+                new_words |= dict.fromkeys(words)
+                is_cut = not n_best[0].ended
+                cut += [str(done)] * is_cut
                 for hypothesis in n_best:
-                    text = run.vocabulary.text(hypothesis.tokens)
-                    out.write(f"{text}\n" if search.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
+                    text, score = run.vocabulary.text(hypothesis.tokens), f"{hypothesis.score:.4f}" if line else ""
+                    if settings.scores:
+                        flags = " ".join(flag for flag, is_set in (("cut", is_cut), ("unseen", words)) if is_set)
+                        text = f"{text}\t{_per_piece(search, hypothesis) if line else ''}\t{flags}"
+                    out.write(f"{text}\n" if search.n_best == 1 else f"{done}\t{score}\t{text}\n")
             out.flush()
-            if cut := [str(number) for number, n_best in enumerate(translations, start=first) if not n_best[0].ended]:
-                places = ", ".join(cut[:EXAMPLES]) + (", ..." if len(cut) > EXAMPLES else "")
-                log.warning("%d of %d translations were %s (line %s)", len(cut), len(chunk), CUT, places)
-            first += len(chunk)
-            new_words |= dict.fromkeys(word for line in chunk for word in run.new_words(line))
+    if cut:
+        places = ", ".join(cut[:EXAMPLES]) + (", ..." if len(cut) > EXAMPLES else "")
+        log.warning("%d of %d translations were %s (line%s %s)", len(cut), done, CUT, "s" * (len(cut) > 1), places)
     if message := unseen(new_words):
         log.warning("%s", message)
+
+
+def _per_piece(search: SearchSettings, hypothesis: Hypothesis) -> str:
+    return f"{log_probability(search, hypothesis) / (len(hypothesis.tokens) + hypothesis.ended):.4f}"
+
+
+def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
+    while chunk := [*islice(lines, CHUNK)]:
+        yield chunk
+
+
+def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Yields the lines that have been read so far, at most CHUNK, so that a program that waits for a translation gets it."""
+    queue: Queue[str | Exception | None] = Queue(CHUNK)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                queue.put(line)
+            queue.put(None)
+        except Exception as error:
+            queue.put(error)
+
+    Thread(target=read, daemon=True).start()
+    end: Exception | None = None
+    is_open = True
+    while is_open:
+        chunk: list[str] = []
+        while is_open and len(chunk) < CHUNK and not (chunk and queue.empty()):
+            item = queue.get()
+            if isinstance(item, str):
+                chunk.append(item)
+            else:
+                end, is_open = item, False
+        if chunk:
+            yield chunk
+    if end:
+        raise end
 
 
 def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:

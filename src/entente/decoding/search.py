@@ -53,6 +53,11 @@ def length_penalty(settings: SearchSettings, length: int) -> float:
     return float(((5 + length) / 6) ** settings.length_penalty)
 
 
+def log_probability(settings: SearchSettings, hypothesis: Hypothesis) -> float:
+    """Returns the log-probability of a hypothesis, in nats."""
+    return hypothesis.score * length_penalty(settings, len(hypothesis.tokens) + hypothesis.ended)
+
+
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
     """Returns log-probabilities (N, V) for hidden (N, D); the padding symbol has probability 0. The product is in the dtype of
     the weights even under autocast, since bfloat16 could not distinguish the best candidates."""

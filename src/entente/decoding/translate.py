@@ -1,5 +1,6 @@
 """Translates text: cleans and tokenises it, then searches in batches of similar source length, on all cores of a CPU."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -11,7 +12,8 @@ from torch import nn
 from entente.data.batches import Batch, EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.search import Hypothesis, search
+from entente.data.words import count_words
+from entente.decoding.search import Hypothesis, length_penalty, log_probability, search
 from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
 from entente.settings import SearchSettings
@@ -19,6 +21,38 @@ from entente.settings import SearchSettings
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Report = Callable[[Iterator[Any]], Iterable[Any]]
+LONG = 60  # words of a line above which its sentences are translated one by one
+END = re.compile(r"""[.!?…](?:\s?[»”"')])*\s+(?=[«“"¿¡(\s]*([^\W\d_]))""")  # of a sentence, before the letter of the next
+ABBREVIATION = re.compile(r"(?<!\w)\w{1,2}$")  # such as M. or Dr.
+
+
+def sentences_of(line: str) -> list[str]:
+    """Returns the sentences of a line of more than LONG words, or the line itself."""
+    if count_words(line) <= LONG:
+        return [line]
+    places = [0]
+    for match in END.finditer(line):
+        is_abbreviation = match[0][0] == "." and ABBREVIATION.search(line, 0, match.start())
+        if match[1].isupper() and not is_abbreviation:
+            places.append(match.end())
+    return [line[start:end].strip() for start, end in zip(places, [*places[1:], len(line)], strict=True)]
+
+
+def translate_lines(model: Seq2Seq, vocabulary: Vocabulary, lines: Sequence[str], settings: SearchSettings) -> list[Hypothesis]:
+    """Returns the best translation of each line. Long lines are translated sentence by sentence, since a model is worse at
+    longer texts than those it was trained on."""
+    parts = [sentences_of(clean(line)) for line in lines]
+    hypotheses = iter(n_best[0] for n_best in translate(model, vocabulary, [*chain.from_iterable(parts)], settings))
+    return [_joined([next(hypotheses) for _ in sentences], settings) for sentences in parts]
+
+
+def _joined(parts: list[Hypothesis], settings: SearchSettings) -> Hypothesis:
+    if len(parts) == 1:
+        return parts[0]
+    tokens = [token for part in parts for token in part.tokens]
+    length = len(tokens) + len(parts)  # each part has ended with a symbol
+    total = sum(log_probability(settings, part) for part in parts)
+    return Hypothesis(tokens, total / length_penalty(settings, length), all(part.ended for part in parts))
 
 
 def translate(
