@@ -29,7 +29,6 @@ Folder = Annotated[str, AfterValidator(lambda text: _require(all(map(is_name, te
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Width = Annotated[int, Field(ge=1, le=8192)]
-VocabularySize = Annotated[int, Field(ge=1, le=1_000_000)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Weight = Annotated[int, Field(ge=1, le=1000)]
@@ -203,7 +202,7 @@ class ViewsSettings(Section):
 
 
 class TokenizerSettings(Section):
-    vocab_size: VocabularySize = setting(8000, "maximum number of pieces")
+    vocab_size: int = setting(8000, "maximum number of pieces", ge=1, le=1_000_000)
     type: Literal["bpe", "unigram"] = setting("bpe", "algorithm that learns the pieces")
     joint: bool = setting(True, "one vocabulary for both sides, which tied embeddings need")
     plain_source: bool = setting(False, "encode the source as people type it, with l'été? instead of l’été ?")
@@ -263,6 +262,7 @@ class ExtraSettings(Section):
     tgt: File | None = None
     columns: ColumnSettings | None = setting(None, "the columns of this file, or null to use data.columns")
     weight: Weight = setting(1, "how many times an epoch contains each pair")
+    tag: Name | None = setting(None, "NAME: the reserved piece <NAME> begins each source, as for back-translated text")
 
     def conflicts(self) -> Iterator[str]:
         if (bool(self.file), bool(self.src), bool(self.tgt)) not in {(True, False, False), (False, True, True)}:

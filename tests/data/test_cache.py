@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,9 +94,9 @@ def test_stored_ids_are_those_of_the_vocabulary_and_are_computed_once(
 def test_tokenizers_are_cached_by_content(pairs: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, train = [], Tokenizer.train
 
-    def counted(lines: list[str], vocab_size: int, type: str) -> Tokenizer:
+    def counted(lines: list[str], vocab_size: int, *others: Any) -> Tokenizer:
         sizes.append(vocab_size)
-        return train(lines, vocab_size, type)
+        return train(lines, vocab_size, *others)
 
     monkeypatch.setattr(Tokenizer, "train", counted)
     settings = TokenizerSettings(vocab_size=300)

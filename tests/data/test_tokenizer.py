@@ -11,9 +11,10 @@ from datasets import Dataset
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from entente.data.corpora import read_corpus
 from entente.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabulary
 from entente.errors import InputError
-from entente.settings import TokenizerSettings
+from entente.settings import FilesSettings, TokenizerSettings
 
 FRENCH = ["Où est l'élève ?", "Le chat noir dort.", "Elle n'a pas vu la mer.", "Il y a un garçon."] * 7
 ENGLISH = ["Where is the pupil?", "The black cat sleeps.", "She has not seen the sea.", "There is a boy."] * 7
@@ -120,3 +121,18 @@ def test_a_translation_is_one_line_without_tabs() -> None:
     vocabulary = Vocabulary(tokenizer, tokenizer, joint=True)
     assert len(separators) == 11
     assert vocabulary.text(tokenizer.encode("".join(f"a{sign}{sign}b" for sign in separators))) == "a b" * 11
+
+
+def test_a_tag_is_one_piece_in_front_of_the_sources_of_its_text(tmp_path: Path) -> None:
+    texts = {name: [(f"{name} le chat {i}", f"{name} the cat {i}") for i in range(23)] for name in ("train", "more", "valid")}
+    for name, pairs in texts.items():
+        (tmp_path / f"{name}.tsv").write_text("fr\ten\n" + "".join(f"{src}\t{tgt}\n" for src, tgt in pairs))
+    extra = {"made": {"file": "more.tsv", "tag": "bt"}}
+    corpus = read_corpus(FilesSettings(root=str(tmp_path), train="train.tsv", extra=extra, valid="valid.tsv", test="valid.tsv"))
+    assert corpus.tags == ("<bt>",) and corpus.train["tgt"][:] == [tgt for name in ("train", "more") for _, tgt in texts[name]]
+    assert corpus.train["src"][:] == [src for src, _ in texts["train"]] + [f"<bt> {src}" for src, _ in texts["more"]]
+    for joint in (True, False):
+        vocabulary = Vocabulary.train(corpus.train, TokenizerSettings(vocab_size=300, joint=joint), tmp_path, corpus.tags)
+        plain, tagged = vocabulary.encode_src(["le chat", "<bt> le chat"])
+        assert vocabulary.src.pieces(tagged)[1] == "<bt>", "after the marker of the line's first word"
+        assert tagged[-len(plain) :] == plain and vocabulary.src.decode(tagged[:-1]) == "<bt> le chat"

@@ -42,7 +42,7 @@ def main(settings: InspectSettings) -> None:
     cache = Path(settings.output_dir) / "cache"
     corpus = read_corpus(settings.data, cache)
     with Task("inspecting the pairs"):
-        numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache))
+        numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache, corpus.tags))
         lines = [*read_lines(settings.data)]
         faults = find_faults(lines, settings.rules or SURE)
     console = Console(markup=False, emoji=False, highlight=False)

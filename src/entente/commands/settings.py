@@ -112,13 +112,24 @@ class TranslationSearch(SearchChanges):
     n_best: int = setting(1, "translations returned per sentence", ge=1, le=1000)
 
 
+class SamplingSettings(Section):
+    temperature: float = setting(1.0, "divisor of the logits; below 1, likely pieces become likelier", gt=0, le=100)
+    top_k: Count | None = setting(None, "how many of the likeliest pieces are drawn from; null: all")
+    seed: Seed = setting(1, "seed; a line's translation is a function of it and of the line's number")
+
+
 class TranslateSettings(DecodingSettings):
     search: TranslationSearch = TranslationSearch()
+    sampling: SamplingSettings | None = setting(None, "draw translations at random, instead of searching for the likeliest")
     input: File | None = setting(None, "text file, plain or compressed; null: standard input, or a prompt in a terminal")
     output: File | None = setting(None, "file for the translations; null: standard output")
     scores: bool = setting(
         False, "add two columns: the mean log-probability of a piece, and whether the line was cut or has unseen words"
     )
+
+    def conflicts(self) -> Iterator[str]:
+        if self.sampling and (self.search.n_best > 1 or (self.search.beam or 1) > 1):
+            yield "sampling draws one translation of each line: leave out search.beam and search.n_best"
 
 
 class ExportSettings(Section):

@@ -25,6 +25,7 @@ from entente.console import Task, log
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
+from entente.decoding.sampling import Sampling
 from entente.decoding.search import CUT, Hypothesis, log_probability, search_name, translation_search, with_changes
 from entente.decoding.translate import translate, translate_lines
 from entente.errors import InputError
@@ -49,6 +50,7 @@ def main(settings: TranslateSettings) -> None:
     if settings.input:  # so that nothing is translated if a line is too long
         with Task(f"checking {settings.input}"):
             total = f" of {sum(1 for _ in _read(settings.input, run.vocabulary.src)):,}"
+    sampling = Sampling(**settings.sampling.model_dump()) if settings.sampling else None
     new_words: dict[str, None] = {}
     cut: list[str] = []
     done = 0
@@ -58,7 +60,9 @@ def main(settings: TranslateSettings) -> None:
         lines = _read(settings.input, run.vocabulary.src)
         for chunk in _chunks(lines) if settings.input else _as_they_come(lines):
             with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
-                if search.n_best == 1:
+                if sampling:
+                    translations = translate(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)
+                elif search.n_best == 1:
                     translations = [[best] for best in translate_lines(run.model, run.vocabulary, chunk, search)]
                 else:
                     translations = translate(run.model, run.vocabulary, chunk, search)

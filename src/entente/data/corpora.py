@@ -49,6 +49,7 @@ class Corpus:
     read: dict[str, int] = field(default_factory=dict)  # number of pairs read, by split, before any were held out or dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
     weights: np.ndarray | None = None  # (N,) how many times an epoch contains each training pair; None if all are 1
+    tags: tuple[str, ...] = ()  # pieces that begin the sources of extra texts
 
     @property
     def splits(self) -> dict[str, Dataset]:
@@ -74,6 +75,7 @@ class Source(NamedTuple):
     pairs: Iterable[Pair]
     files: Sequence[Path] = ()  # those that determine the pairs, together with the settings
     weight: int = 1  # how many times an epoch contains each pair
+    tag: str | None = None  # the piece that begins each source
     gold: Iterable[Gold] = ()  # the word alignments of all pairs, if they are known
     first: int = 1
 
@@ -113,12 +115,12 @@ def files(settings: FilesSettings) -> Sources:
         raise InputError("data.train is not set: give it as data.train=FILE")
     usual = Columns((settings.src, settings.tgt), (settings.columns.src, settings.columns.tgt))
 
-    def source(text: TwoFiles | str, columns: Columns = usual, weight: int = settings.weight) -> Source:
+    def source(text: TwoFiles | str, columns: Columns = usual, weight: int = settings.weight, tag: str | None = None) -> Source:
         names = [text] if isinstance(text, str) else [text.src, text.tgt]
         paths = [Path(settings.root or "") / name for name in names]
         pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], columns)
         first = 2 if len(paths) == 1 and has_heading(paths[0], columns) else 1
-        return Source(" and ".join(map(str, paths)), pairs, paths, weight, first=first)
+        return Source(" and ".join(map(str, paths)), pairs, paths, weight, tag and f"<{tag}>", first=first)
 
     tests: dict[str, Any] = {**settings.test} if isinstance(settings.test, dict) else {"test": settings.test}
     if src := tests.pop("src", None):
@@ -131,7 +133,7 @@ def files(settings: FilesSettings) -> Sources:
         else:
             text = extra.file or TwoFiles(src=str(extra.src), tgt=str(extra.tgt))
             columns = Columns(usual.languages, (extra.columns.src, extra.columns.tgt)) if extra.columns else usual
-            sources["train"].append(source(text, columns, extra.weight))
+            sources["train"].append(source(text, columns, extra.weight, extra.tag))
     return sources
 
 
@@ -225,7 +227,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
 
     def usable(split: str, text: Source) -> Iterator[Pair]:
         for src, tgt in text.pairs:
-            pair = clean(src), clean(tgt)
+            pair = " ".join(filter(None, (text.tag, clean(src)))), clean(tgt)
             read[split] += 1
             shorter, longer = sorted(map(count_words, pair)) if split == "train" else (0, 0)
             if longer > max_words:
@@ -259,6 +261,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
         "read": read,
         "dropped": +dropped,
         "weights": [text.weight for text in sources["train"]],
+        "tags": sorted({text.tag for text in sources["train"] if text.tag}),
         "sizes": sizes,
         "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in evaluated.items() if text.gold},
     }
@@ -292,4 +295,5 @@ def _open(folder: Path) -> Corpus:
     weights = np.repeat(np.array(content["weights"], np.int16), content["sizes"])
     gold = {name: [*map(Gold.from_lists, links)] for name, links in content["gold"].items()}
     train, valid = splits.pop("train"), splits.pop("valid")
-    return Corpus(train, valid, splits, content["dropped"], content["read"], gold, weights if weights.max() > 1 else None)
+    tags = tuple(content.get("tags", ()))
+    return Corpus(train, valid, splits, content["dropped"], content["read"], gold, weights if weights.max() > 1 else None, tags)

@@ -68,8 +68,9 @@ class Tokenizer:
         self._processor.load_from_serialized_proto(model)
 
     @classmethod
-    def train(cls, lines: Iterable[str], vocab_size: int, type: str = "bpe") -> "Tokenizer":
-        """Returns a tokenizer of `vocab_size` pieces, or fewer if there is little text. The same lines give the same pieces."""
+    def train(cls, lines: Iterable[str], vocab_size: int, type: str = "bpe", tags: Sequence[str] = ()) -> "Tokenizer":
+        """Returns a tokenizer of `vocab_size` pieces, or fewer if there is little text. The same lines give the same pieces.
+        tags: texts that are always one piece."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -78,6 +79,7 @@ class Tokenizer:
                 model_type=type,
                 # With a smaller size, the trainer fails before it counts the characters, and our error needs this count.
                 vocab_size=max(vocab_size, len(SPECIAL) + BYTES),
+                user_defined_symbols=[*tags],
                 **OPTIONS,
             )
         except RuntimeError as error:
@@ -143,10 +145,12 @@ class Vocabulary:
     joint: bool
 
     @classmethod
-    def train(cls, train: "Dataset", settings: TokenizerSettings, cache_dir: Path | None = None) -> "Vocabulary":
+    def train(
+        cls, train: "Dataset", settings: TokenizerSettings, cache_dir: Path | None = None, tags: Sequence[str] = ()
+    ) -> "Vocabulary":
         """Returns a vocabulary trained on the training pairs only, or loads it from `cache_dir`/tokenizer if stored there."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if settings.joint else [("src",), ("tgt",)]
-        tokenizers = [_load_or_train(train, sides, settings, cache_dir) for sides in groups]
+        tokenizers = [_load_or_train(train, sides, settings, cache_dir, tags if "src" in sides else ()) for sides in groups]
         src, tgt = tokenizers[0], tokenizers[-1]
         return cls(Tokenizer(src.model, plain=True) if settings.plain_source else src, tgt, settings.joint)
 
@@ -182,13 +186,15 @@ def texts(pairs: "Dataset", *sides: str) -> Iterator[list[str]]:
             yield block[side].to_pylist()
 
 
-def _load_or_train(pairs: "Dataset", sides: Sequence[str], settings: TokenizerSettings, cache_dir: Path | None) -> Tokenizer:
+def _load_or_train(
+    pairs: "Dataset", sides: Sequence[str], settings: TokenizerSettings, cache_dir: Path | None, tags: Sequence[str]
+) -> Tokenizer:
     """Returns the tokenizer for `sides`, from the cache if possible."""
 
     def train() -> Tokenizer:
         step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
         lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)
-        return Tokenizer.train(lines, settings.vocab_size, settings.type)
+        return Tokenizer.train(lines, settings.vocab_size, settings.type, tags)
 
     def write() -> None:
         with open_atomic(path) as file:
@@ -197,7 +203,7 @@ def _load_or_train(pairs: "Dataset", sides: Sequence[str], settings: TokenizerSe
     if not cache_dir:
         return train()
     options = sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE, sentencepiece.__version__
-    name = name_of(pairs._fingerprint, sides, settings.vocab_size, settings.type, options)
+    name = name_of(pairs._fingerprint, sides, settings.vocab_size, settings.type, options, *filter(None, [tags]))
     path = cache_dir / "tokenizer" / f"{name}.model"
     build_once(path, write)
     return Tokenizer(path.read_bytes())

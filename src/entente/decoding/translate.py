@@ -13,6 +13,7 @@ from entente.data.batches import Batch, EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import count_words
+from entente.decoding.sampling import Sampling, sample
 from entente.decoding.search import Hypothesis, length_penalty, log_probability, search
 from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
@@ -62,9 +63,12 @@ def translate(
     settings: SearchSettings,
     max_tokens: int = 2048,
     prefixes: Sequence[str] = (),
+    sampling: Sampling | None = None,
+    first: int = 0,
 ) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation. prefixes:
-    how the translation of each sentence begins, or none."""
+    how the translation of each sentence begins, or none. sampling: how to draw translations instead of searching for them; then
+    `first` is the number of the first sentence."""
     device = next(model.parameters()).device
     cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
     places, ids = [*cleaned], vocabulary.encode_src([*cleaned.values()])
@@ -72,8 +76,12 @@ def translate(
     batches = EvaluationBatches(Rows(ids), Rows([[BOS, *beginning] for beginning in beginnings]), max_tokens)
 
     def decode(batch: Batch) -> list[tuple[int, list[Hypothesis]]]:
-        n_best = search(model, batch.src.to(device), settings, BOS, EOS, batch.tgt[:, 1:])
-        return [(places[row], hypotheses) for row, hypotheses in zip(batch.index.tolist(), n_best, strict=True)]
+        rows = [places[row] for row in batch.index.tolist()]
+        if sampling:
+            n_best = sample(model, batch.src.to(device), settings, sampling, [first + row for row in rows], BOS, EOS)
+        else:
+            n_best = search(model, batch.src.to(device), settings, BOS, EOS, batch.tgt[:, 1:])
+        return [*zip(rows, n_best, strict=True)]
 
     hypotheses = dict(chain.from_iterable(parallel_map(batches, decode, model)))
     return [hypotheses.get(i, [Hypothesis([], 0.0, True)]) for i in range(len(sentences))]

@@ -63,7 +63,8 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
     corpus = read_corpus(settings.data, cache)
     with Task("training the tokenizer, or reading it from the cache"):
         ancestor = load_ancestor(settings, resumed) if settings.init else None
-        vocabulary = ancestor.vocabulary if ancestor else Vocabulary.train(corpus.train, settings.data.tokenizer, cache)
+        tokenizer = settings.data.tokenizer
+        vocabulary = ancestor.vocabulary if ancestor else Vocabulary.train(corpus.train, tokenizer, cache, corpus.tags)
         words = known_words(map("\n".join, texts(corpus.train, "src")))
     batch, limit = settings.data.batch, settings.trainer.limit_batches
     data = TranslationData(corpus, vocabulary, batch, settings.seed, settings.overfit, limit, cache)
