@@ -108,8 +108,8 @@ class TrainedModel(checkpoint.TrainedRun):
     ) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
         default of `entente translate`. prefix: how the translation begins, or a list of these, one for each sentence (an
-        empty sentence has an empty translation). Without it, a text of more than 60 words is translated sentence by sentence.
-        Logs the words never seen in training as a warning."""
+        empty sentence has an empty translation). Without it, a text of more than 60 words is translated sentence by sentence,
+        and one in capitals as if it were not. Logs the words never seen in training as a warning."""
         if isinstance(sentences, str):
             return self.translate([sentences], beam, length_penalty, None if prefix is None else [prefix])[0]
         texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]
@@ -126,10 +126,9 @@ class TrainedModel(checkpoint.TrainedRun):
             log.warning("%s", message)
         with BUSY:
             if prefixes:
-                best = [n_best[0] for n_best in translate(self.model, self.vocabulary, texts, search, prefixes=prefixes)]
-            else:
-                best = translate_lines(self.model, self.vocabulary, texts, search)
-        return [self.vocabulary.text(hypothesis.tokens) for hypothesis in best]
+                results = translate(self.model, self.vocabulary, texts, search, prefixes=prefixes)
+                return [self.vocabulary.text(n_best[0].tokens) for n_best in results]
+            return [text for text, _ in translate_lines(self.model, self.vocabulary, texts, search)]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""

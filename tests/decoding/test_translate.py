@@ -27,12 +27,17 @@ def test_a_long_line_is_translated_sentence_by_sentence(base: Path) -> None:
     settings = trained.settings.search.model_copy(update={"beam": 3, "length_penalty": 0.6})
     parts = [n_best[0] for n_best in translate(trained.model, trained.vocabulary, SENTENCES * 5, settings)]
     line = " ".join(SENTENCES * 5)
-    long, empty, short = translate_lines(trained.model, trained.vocabulary, [line, "", SENTENCES[1]], settings)
+    lines = [line, "", SENTENCES[1], "LE CHAT VOIT LE CHIEN.", "OTAN"]
+    translations = translate_lines(trained.model, trained.vocabulary, lines, settings)
+    (_, long), (_, empty), (_, short), (loud, quiet), (_, name) = translations
     assert long.tokens == [token for part in parts for token in part.tokens] and long.ended == all(part.ended for part in parts)
     lengths = [len(part.tokens) + part.ended for part in parts]
     total = sum(part.score * length_penalty(settings, n) for part, n in zip(parts, lengths, strict=True))
     assert long.score * length_penalty(settings, sum(lengths)) == pytest.approx(total, rel=0.05)  # if a part was cut
-    assert empty.tokens == [] and short == parts[1]
+    assert empty.tokens == [] and short.tokens == parts[1].tokens
+    text = trained.vocabulary.text(parts[0].tokens)
+    assert loud == text.upper() and quiet.tokens == parts[0].tokens
+    assert name.tokens == translate(trained.model, trained.vocabulary, ["OTAN"], settings)[0][0].tokens
     assert trained.translate(line, beam=3, length_penalty=0.6) == trained.vocabulary.text(long.tokens)
 
 

@@ -60,20 +60,19 @@ def main(settings: TranslateSettings) -> None:
         lines = _read(settings.input, run.vocabulary.src)
         for chunk in _chunks(lines) if settings.input else _as_they_come(lines):
             with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
-                if sampling:
-                    translations = translate(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)
-                elif search.n_best == 1:
+                if not sampling and search.n_best == 1:
                     translations = [[best] for best in translate_lines(run.model, run.vocabulary, chunk, search)]
                 else:
-                    translations = translate(run.model, run.vocabulary, chunk, search)
+                    results = translate(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)
+                    translations = [[(run.vocabulary.text(h.tokens), h) for h in n_best] for n_best in results]
             for line, n_best in zip(chunk, translations, strict=True):
                 done += 1
                 words = run.new_words(line)
                 new_words |= dict.fromkeys(words)
-                is_cut = not n_best[0].ended
+                is_cut = not n_best[0][1].ended
                 cut += [str(done)] * is_cut
-                for hypothesis in n_best:
-                    text, score = run.vocabulary.text(hypothesis.tokens), f"{hypothesis.score:.4f}" if line else ""
+                for text, hypothesis in n_best:
+                    score = f"{hypothesis.score:.4f}" if line else ""
                     if settings.scores:
                         flags = " ".join(flag for flag, is_set in (("cut", is_cut), ("unseen", words)) if is_set)
                         text = f"{text}\t{_per_piece(search, hypothesis) if line else ''}\t{flags}"

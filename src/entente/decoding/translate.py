@@ -39,12 +39,23 @@ def sentences_of(line: str) -> list[str]:
     return [line[start:end].strip() for start, end in zip(places, [*places[1:], len(line)], strict=True)]
 
 
-def translate_lines(model: Seq2Seq, vocabulary: Vocabulary, lines: Sequence[str], settings: SearchSettings) -> list[Hypothesis]:
-    """Returns the best translation of each line. Long lines are translated sentence by sentence, since a model is worse at
-    longer texts than those it was trained on."""
-    parts = [sentences_of(clean(line)) for line in lines]
+def translate_lines(
+    model: Seq2Seq, vocabulary: Vocabulary, lines: Sequence[str], settings: SearchSettings
+) -> list[tuple[str, Hypothesis]]:
+    """Returns the best translation of each line, and the hypothesis that it is. Models are bad at lines that are unlike their
+    training text, so long lines are translated sentence by sentence, and lines in capitals as if they were in small letters;
+    their translation is put in capitals."""
+    cleaned = [clean(line) for line in lines]
+    parts = [sentences_of(line.capitalize() if _shouts(line) else line) for line in cleaned]
     hypotheses = iter(n_best[0] for n_best in translate(model, vocabulary, [*chain.from_iterable(parts)], settings))
-    return [_joined([next(hypotheses) for _ in sentences], settings) for sentences in parts]
+    best = [_joined([next(hypotheses) for _ in sentences], settings) for sentences in parts]
+    texts = [vocabulary.text(hypothesis.tokens) for hypothesis in best]
+    texts = [text.upper() if _shouts(line) else text for line, text in zip(cleaned, texts, strict=True)]
+    return [*zip(texts, best, strict=True)]
+
+
+def _shouts(line: str) -> bool:
+    return line.isupper() and count_words(line) > 1
 
 
 def _joined(parts: list[Hypothesis], settings: SearchSettings) -> Hypothesis:

@@ -1,0 +1,91 @@
+"""Measures what changes of the source cost in BLEU:  python scripts/robustness.py CHECKPOINT PAIRS ...
+
+CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target. Each change is made to all pairs that it
+can change; the table has the BLEU of these pairs before and after. Greedy search. Random choices are the same each time.
+"""
+
+import random
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sacrebleu.metrics import BLEU
+
+from entente.console import Task, exit_codes, start_log
+from entente.errors import InputError
+from entente.trained import load
+
+Pair = tuple[str, str]
+NUMBER = re.compile(r"(?<![\d.,])[1-9]\d*(?![\d.,])")
+TYPO_EVERY = 8  # words
+
+
+def typos(pair: Pair, generator: random.Random) -> Pair:
+    """Swaps two letters within one of every TYPO_EVERY words, at least one, of at least four letters."""
+    words = pair[0].split(" ")
+    places = [i for i, word in enumerate(words) if re.fullmatch(r"\w{4,}", word)]
+    for i in generator.sample(places, min(len(places), max(1, len(words) // TYPO_EVERY))):
+        j = generator.randrange(1, len(words[i]) - 2)
+        letters = [*words[i]]
+        letters[j], letters[j + 1] = letters[j + 1], letters[j]
+        words[i] = "".join(letters)
+    return " ".join(words), pair[1]
+
+
+def numbers(pair: Pair, generator: random.Random) -> Pair:
+    """Replaces each number that is on both sides by another of as many digits."""
+    src, tgt = pair
+    for number in dict.fromkeys(NUMBER.findall(src)):
+        digits = len(number)
+        other = str(generator.randrange(10 ** (digits - 1), 10**digits))
+        pattern = rf"(?<![\d.,]){number}(?![\d.,])"
+        if re.search(pattern, tgt):
+            src, tgt = re.sub(pattern, other, src), re.sub(pattern, other, tgt)
+    return src, tgt
+
+
+CHANGES: dict[str, Callable[[Pair, random.Random], Pair]] = {
+    "CAPITALS": lambda pair, _: (pair[0].upper(), pair[1].upper()),
+    "small letters": lambda pair, _: (pair[0].lower(), pair[1]),
+    "no full stop": lambda pair, _: (re.sub(r"\s*[.!?…]+$", "", pair[0]), pair[1]),
+    "letters swapped": typos,
+    "other numbers": numbers,
+}
+
+
+def main(checkpoint: str, files: list[str]) -> None:
+    model = load(checkpoint)
+    print("| text | change | pairs | BLEU before | BLEU after | difference |\n|---|---|---|---|---|---|")
+    for file in files:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+        pairs = [(src, tgt) for src, tgt, *_ in (line.split("\t") for line in lines)]
+        with Task(f"translating {file}"):
+            plain = dict(zip(pairs, model.translate([src for src, _ in pairs], beam=1), strict=True))
+        for name, change in CHANGES.items():
+            generator = random.Random(1)
+            changed = {pair: other for pair in pairs if (other := change(pair, generator)) != pair}
+            if not changed:
+                continue
+            with Task(f"translating {file}: {name}"):
+                after = model.translate([src for src, _ in changed.values()], beam=1)
+            scores = [
+                BLEU().corpus_score(hypotheses, [references]).score
+                for hypotheses, references in (
+                    ([plain[pair] for pair in changed], [tgt for _, tgt in changed]),
+                    (after, [tgt for _, tgt in changed.values()]),
+                )
+            ]
+            difference = f"{scores[1] - scores[0]:+.1f}".replace("-", "−")
+            print(
+                f"| {Path(file).stem} | {name} | {len(changed):,} | {scores[0]:.1f} | {scores[1]:.1f} | {difference} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    with exit_codes():
+        start_log(to_stderr=True)
+        if len(sys.argv) < 3:
+            raise InputError("give a checkpoint and files of pairs: python scripts/robustness.py CHECKPOINT PAIRS ...")
+        main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,27 @@
+"""The changes of scripts/robustness.py, and its table."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from robustness import CHANGES, main
+
+PAIR = ("Le 3 mai, 25 chats dorment là-bas !", "On 3 May, 25 cats sleep there at 3!")
+
+
+def test_each_change_is_what_its_name_says() -> None:
+    changed = {name: change(PAIR, random.Random(1)) for name, change in CHANGES.items()}
+    assert changed["CAPITALS"] == (PAIR[0].upper(), PAIR[1].upper())
+    assert changed["small letters"] == (PAIR[0].lower(), PAIR[1]) and changed["no full stop"][0].endswith("là-bas")
+    typo = changed["letters swapped"][0]
+    assert sorted(typo) == sorted(PAIR[0]) and sum(a != b for a, b in zip(typo, PAIR[0], strict=True)) == 2
+    src, tgt = (text.split() for text in changed["other numbers"])
+    assert src[1] == tgt[1] == tgt[-1][:-1] and src[3] == tgt[3] and len(src[3]) == 2 and [src[1], src[3]] != ["3", "25"]
+
+
+def test_the_table_has_a_row_for_each_change(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "few.tsv").write_text("\t".join(PAIR) + "\nLe chat dort.\tThe cat sleeps.\n")
+    main(str(base / "run"), [str(tmp_path / "few.tsv")])
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| few")]
+    assert [row[1] for row in rows] == [*CHANGES] and [int(row[2]) for row in rows] == [2, 2, 2, 2, 1]
