@@ -26,6 +26,9 @@ What either predicts was written down before any of these runs:
     merged         one softmax over target and source keys takes the place of self- and  fails       learns
                    cross-attention; a position's weight on itself hands its query on
     both           `conditioned` and `concatenated`                                      learns      learns
+    isometric      `both`, and each sublayer starts as a rotation of its input: the      learns      learns
+                   feed-forward network is linear at first (Balduzzi et al. 2017,
+                   section 5), and W [x; c] is x plus a rotation of c
 
 Shapes: B batch, T target length, P earlier target tokens, S source length, D model width, H heads, K key width.
 """
@@ -73,6 +76,7 @@ REPAIRS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "concatenated": (ADAM, ("concatenated",)),
     "merged": (ADAM, ("merged",)),
     "both": (ADAM, ("concatenated", "conditioned")),
+    "isometric": (ADAM, ("concatenated", "conditioned", "isometric")),
 }
 SHARP = 2.0  # factor of W_q = W_k, so that the score of a position with itself is about 20 and that with others about 0
 
@@ -123,6 +127,8 @@ class Repaired(Transformer):
         initialise(self, sizes.seed, embedding_std=(2 * self.d_model) ** -0.5)
         if "conditioned" in changes:
             condition(self, sizes.seed)
+        if "isometric" in changes:
+            rotate(self, sizes.seed)
 
 
 def merge(block: DecoderBlock) -> None:
@@ -146,6 +152,25 @@ def condition(model: Transformer, seed: int) -> None:
         if isinstance(module, DecoderBlock | EncoderBlock):
             attention = module.self_attention
             attention.key.load_state_dict(attention.query.state_dict())
+
+
+def rotate(model: Transformer, seed: int) -> None:
+    """Makes each feed-forward network V' (relu(V x) - relu(-V x)) = V' V x = x, with orthonormal columns in V, and each
+    concatenation x + R c, with a rotation R."""
+
+    def orthonormal(rows: int, path: str) -> Tensor:
+        return nn.init.orthogonal_(torch.empty(rows, model.d_model), generator=generator_of(seed, f"rotation/{path}"))
+
+    with torch.no_grad():
+        for path, module in model.named_modules():
+            if isinstance(module, Concatenation):
+                module.linear.weight.copy_(torch.cat([torch.eye(model.d_model), orthonormal(model.d_model, path)], dim=1))
+            elif isinstance(module, DecoderBlock | EncoderBlock):
+                first, _, second = cast(tuple[nn.Linear, nn.Module, nn.Linear], (*module.ff,))
+                half = orthonormal(first.out_features // 2, path)
+                weight = nn.functional.pad(torch.cat([half, -half]), (0, 0, 0, first.out_features % 2))
+                first.weight.copy_(weight)
+                second.weight.copy_(weight.T)
 
 
 def use(repair: str) -> None:

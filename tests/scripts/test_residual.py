@@ -16,8 +16,8 @@ from numerics import close, logits, logits_in_chunks
 from residual import REPAIRS, Repaired
 
 
-def repaired(repair: str) -> Repaired:
-    settings = small_settings("transformer", residual=())
+def repaired(repair: str, **changes: int) -> Repaired:
+    settings = small_settings("transformer", residual=(), **changes)
     return Repaired(REPAIRS[repair][1], Sizes(SRC_VOCAB, TGT_VOCAB, False, PAD, seed=5), settings).double().eval()  # type: ignore[arg-type]
 
 
@@ -52,6 +52,14 @@ def test_conditioned_self_attention_starts_with_each_position_attending_to_itsel
         scores = attention.score(*(attention._split(part(x)) for part in (attention.query, attention.key)), None)  # type: ignore
         own = scores.softmax(-1).diagonal(dim1=-2, dim2=-1)
         assert bool(own.mean() > 0.8) == is_sharp
+
+
+def test_an_isometric_feed_forward_network_starts_as_the_identity() -> None:
+    x = torch.randn(2, 7, SIZES["transformer"]["d_model"])
+    block = repaired("isometric", d_ff=2 * x.size(-1) + 1).float().decoder[0]
+    torch.testing.assert_close(block.ff(x), x)  # type: ignore[operator]
+    difference = block.residual["cross"](x, x) - x  # type: ignore[index]
+    torch.testing.assert_close(difference.norm(dim=-1), x.norm(dim=-1))
 
 
 @pytest.mark.slow
