@@ -1,4 +1,4 @@
-"""Measures in a trained Transformer what learners ask about attention (outputs/published/answers.md).
+"""Measures in a trained Transformer what learners ask about attention.
 
     python scripts/answers.py CHECKPOINT PAIRS STUDY ...    # by default, all studies
 
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from entente.attention.diagnose import diagnose
 from entente.console import exit_codes, start_log
+from entente.data.files import Columns, read_pairs
 from entente.data.tokenizer import BOS, EOS
 from entente.errors import InputError
 from entente.models.attention import KV, MultiHeadAttention
@@ -183,8 +184,9 @@ def _ids(model: TrainedModel, pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
 
 @torch.inference_mode()
 def main(checkpoint: str, file: str, *names: str) -> None:
-    lines = Path(file).read_text(encoding="utf-8").splitlines()
-    pairs = [(source, target) for source, target, *_ in (line.split("\t") for line in lines)]
+    pairs = [pair for pair in read_pairs(Path(file), Columns(("fr", "en"), (1, 2))) if all(pair)]
+    if len(pairs) < 2:
+        raise InputError(f"{file}: give at least two pairs")
     model = load(checkpoint, "cpu")
     if not isinstance(model.model, Transformer):
         raise InputError(f"{checkpoint}: is not a Transformer")

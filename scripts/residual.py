@@ -26,9 +26,10 @@ What either predicts was written down before any of these runs:
     merged         one softmax over target and source keys takes the place of self- and  fails       learns
                    cross-attention; a position's weight on itself hands its query on
     both           `conditioned` and `concatenated`                                      learns      learns
-    isometric      `both`, and each sublayer starts as a rotation of its input: the      learns      learns
-                   feed-forward network is linear at first (Balduzzi et al. 2017,
-                   section 5), and W [x; c] is x plus a rotation of c
+    rotated        `conditioned`, and feed-forward networks start linear, as the         learns      fails
+                   identity (Balduzzi et al. 2017, section 5)
+    isometric      `rotated` and `concatenated`, and W [x; c] starts as the sum of a     learns      learns
+                   rotation of x and one of c
 
 Shapes: B batch, T target length, P earlier target tokens, S source length, D model width, H heads, K key width.
 """
@@ -52,7 +53,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from entente.ablation.causes import measured
-from entente.ablation.runs import read_run
+from entente.ablation.runs import Run, read_run
 from entente.commands.train import train
 from entente.console import Task, exit_codes, start_log
 from entente.errors import InputError
@@ -76,7 +77,8 @@ REPAIRS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "concatenated": (ADAM, ("concatenated",)),
     "merged": (ADAM, ("merged",)),
     "both": (ADAM, ("concatenated", "conditioned")),
-    "isometric": (ADAM, ("concatenated", "conditioned", "isometric")),
+    "rotated": (ADAM, ("conditioned", "rotated")),
+    "isometric": (ADAM, ("concatenated", "conditioned", "rotated")),
 }
 SHARP = 2.0  # factor of W_q = W_k, so that the score of a position with itself is about 20 and that with others about 0
 
@@ -127,7 +129,7 @@ class Repaired(Transformer):
         initialise(self, sizes.seed, embedding_std=(2 * self.d_model) ** -0.5)
         if "conditioned" in changes:
             condition(self, sizes.seed)
-        if "isometric" in changes:
+        if "rotated" in changes:
             rotate(self, sizes.seed)
 
 
@@ -156,7 +158,7 @@ def condition(model: Transformer, seed: int) -> None:
 
 def rotate(model: Transformer, seed: int) -> None:
     """Makes each feed-forward network V' (relu(V x) - relu(-V x)) = V' V x = x, with orthonormal columns in V, and each
-    concatenation x + R c, with a rotation R."""
+    concatenation Q x + R c, with rotations Q and R."""
 
     def orthonormal(rows: int, path: str) -> Tensor:
         return nn.init.orthogonal_(torch.empty(rows, model.d_model), generator=generator_of(seed, f"rotation/{path}"))
@@ -164,7 +166,8 @@ def rotate(model: Transformer, seed: int) -> None:
     with torch.no_grad():
         for path, module in model.named_modules():
             if isinstance(module, Concatenation):
-                module.linear.weight.copy_(torch.cat([torch.eye(model.d_model), orthonormal(model.d_model, path)], dim=1))
+                rotations = [orthonormal(model.d_model, f"{path}/{part}") for part in ("x", "c")]
+                module.linear.weight.copy_(torch.cat(rotations, dim=1))
             elif isinstance(module, DecoderBlock | EncoderBlock):
                 first, _, second = cast(tuple[nn.Linear, nn.Module, nn.Linear], (*module.ff,))
                 half = orthonormal(first.out_features // 2, path)
@@ -206,39 +209,43 @@ def last_word(model: TrainedModel, folder: Path) -> list[float]:
     return shares
 
 
-def result(repair: str, steps: int, directory: Path) -> dict[str, Any]:
+def result(repair: str, steps: int, run: Run) -> dict[str, Any]:
     """Returns what is published of a finished run."""
-    run = read_run(directory)
     curves = measured(run)
     norms, cosines = (
         [points[-1][1] for name, _, points in curves if name == what] for what in ("gradient norm", "position cosine")
     )
     use(repair)
     return {
-        "repair": repair,
-        "steps": steps,
-        "seed": run.seed,
-        "layers": run.config["model"]["n_layers"],
+        **key_of(repair, steps, run),
         "commit": run.training.get("commit"),
         "test_bleu": run.metrics["test"]["bleu"],
         "valid_nll": run.metrics["valid"]["nll"],
         "gradient_ratio": min(norms) / max(norms),
         "position_cosine": max(cosines),
-        "last_word": last_word(load(directory), directory),
+        "last_word": last_word(load(run.directory), run.directory),
         "valid_bleu": run.history["valid/bleu"],
     }
+
+
+def key_of(repair: str, steps: int, run: Run) -> dict[str, Any]:
+    return {"repair": repair, "steps": steps, "seed": run.seed, "layers": run.config["model"]["n_layers"]}
 
 
 def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
     """Adds the finished runs to a file of results, and returns all of them."""
     rows = [json.loads(line) for line in read_file(file, gzip.decompress).splitlines()] if file.exists() else []
-    keys = {(row["repair"], row["steps"], row["seed"], row["layers"]) for row in rows}
     for path in sorted(runs.glob("*/metrics.json")):
-        repair, steps = re.fullmatch(r"(\w+)-(\d+)-seed\d+(?:-.*)?", path.parent.name).groups()  # type: ignore[union-attr]
-        with Task(f"reading {path.parent}"):
-            row = result(repair, int(steps), path.parent)
-        if (repair, row["steps"], row["seed"], row["layers"]) not in keys:
-            rows.append(row)
+        name = re.fullmatch(r"([a-z_]+)-(\d+)-seed\d+", path.parent.name)
+        if not name or name[1] not in REPAIRS:
+            raise InputError(f"{path.parent}: not a run of this study, since its name is not REPAIR-STEPS-seedSEED")
+        run, steps = read_run(path.parent), int(name[2])
+        key = key_of(name[1], steps, run)
+        if not any(key.items() <= row.items() for row in rows):
+            with Task(f"reading {path.parent}"):
+                rows.append(result(name[1], steps, run))
+    if not rows:
+        raise InputError(f"{runs}: has no finished run, and {file} has none either; train some first")
     rows.sort(key=lambda row: (row["layers"], row["steps"], [*REPAIRS].index(row["repair"]), row["seed"]))
     with open_atomic(file) as archive:
         archive.write(gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode(), mtime=0))
@@ -285,7 +292,7 @@ if __name__ == "__main__":
             repair, seed, steps, *overrides = sys.argv[2:]
             use(repair)
             run = [
-                f"name={FOLDER.name}/{repair}-{steps}-seed{seed}",
+                f"name={FOLDER.name}/{repair}-{steps}-seed{seed}",  # for other layers, run it in another folder
                 f"seed={seed}",
                 f"trainer.max_steps={steps}",
                 "resume=auto",

@@ -13,6 +13,7 @@ from pathlib import Path
 from sacrebleu.metrics import BLEU
 
 from entente.console import Task, exit_codes, start_log
+from entente.data.files import Columns, read_pairs
 from entente.errors import InputError
 from entente.trained import load
 
@@ -58,8 +59,7 @@ def main(checkpoint: str, files: list[str]) -> None:
     model = load(checkpoint)
     print("| text | change | pairs | BLEU before | BLEU after | difference |\n|---|---|---|---|---|---|")
     for file in files:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-        pairs = [(src, tgt) for src, tgt, *_ in (line.split("\t") for line in lines)]
+        pairs = [pair for pair in read_pairs(Path(file), Columns(("fr", "en"), (1, 2))) if all(pair)]
         with Task(f"translating {file}"):
             plain = dict(zip(pairs, model.translate([src for src, _ in pairs], beam=1), strict=True))
         for name, change in CHANGES.items():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from entente.ablation import significance
-from entente.ablation.comparison import HARMED, UNFINISHED, Row, compare
+from entente.ablation.comparison import HARMED, NOT_COMPARED, UNFINISHED, Row, compare
 from entente.ablation.report import number
 from entente.ablation.runs import read_suite
 from entente.ablation.significance import BETTER_RUN
@@ -68,12 +68,14 @@ def pairs_of(suites: Sequence[Path]) -> dict[str, Pair]:
         for path in paths:
             with Task(f"comparing {path}"):
                 comparison = compare(read_suite(path), SAMPLES)
-            rows = [row for row in comparison.rows[1:] if row["verdict"] != UNFINISHED]
+            rows = [row for row in comparison.rows[1:] if row["verdict"] not in (UNFINISHED, NOT_COMPARED)]
             sides.append({row["variant"]: _side(row, comparison.first) for row in rows})
-        pairs |= {variant: (side, sides[1][variant]) for variant, side in sides[0].items() if variant in sides[1]}
+        for variant in sides[0].keys() & sides[1].keys():
+            name = f"{variant} ({paths[0].name})" if variant in pairs else variant  # of a second model, perhaps
+            pairs[name] = sides[0][variant], sides[1][variant]
     if not pairs:
         raise InputError("the suites have no finished variant in common")
-    return dict(sorted(pairs.items(), key=lambda item: item[1][0].value or 0.0))  # the largest loss first
+    return dict(sorted(pairs.items(), key=lambda item: (item[1][0].value or 0.0, item[0])))  # the largest loss first
 
 
 def _side(row: Row, split: str) -> Side:

@@ -262,7 +262,7 @@ class ExtraSettings(Section):
     tgt: File | None = None
     columns: ColumnSettings | None = setting(None, "the columns of this file, or null to use data.columns")
     weight: Weight = setting(1, "how many times an epoch contains each pair")
-    tag: Name | None = setting(None, "NAME: the reserved piece <NAME> begins each source, as for back-translated text")
+    tag: str | None = setting(None, "the piece <TAG> begins each source, as for back-translated text", pattern="^[a-z]+$")
 
     def conflicts(self) -> Iterator[str]:
         if (bool(self.file), bool(self.src), bool(self.tgt)) not in {(True, False, False), (False, True, True)}:

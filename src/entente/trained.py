@@ -128,7 +128,7 @@ class TrainedModel(checkpoint.TrainedRun):
             if prefixes:
                 results = translate(self.model, self.vocabulary, texts, search, prefixes=prefixes)
                 return [self.vocabulary.text(n_best[0].tokens) for n_best in results]
-            return [text for text, _ in translate_lines(self.model, self.vocabulary, texts, search)]
+            return [translation.text for translation in translate_lines(self.model, self.vocabulary, texts, search)]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_inspection import corpus_of
 
 from bad_inputs import run
+from entente.commands.data import advice
 from entente.commands.settings import Rule
 from entente.data.faults import RULES, SURE, WINDOW, Line, by_row, find_faults, numbers_differ, runs
 
@@ -54,9 +56,9 @@ def test_every_rule_has_a_setting() -> None:
 def test_a_rule_finds_its_faults_and_nothing_else(rule: str) -> None:
     places = [101, 211, 307]
     lines = text({i: CASES[rule](*PAIRS[i]) for i in places})
-    found = find_faults(lines, [rule])
-    assert [fault.row for fault in found] == places and {fault.rule for fault in found} == {rule}
-    assert find_faults(text({}), [rule]) == []
+    found, corresponds = find_faults(lines, [rule])
+    assert [fault.row for fault in found] == places and {fault.rule for fault in found} == {rule} and corresponds
+    assert find_faults(text({}), [rule]) == ([], True)
 
 
 def test_the_usual_ways_to_write_a_number_are_equal() -> None:
@@ -69,23 +71,39 @@ def test_the_usual_ways_to_write_a_number_are_equal() -> None:
         "2,5": "2.5",
     }
     assert not any(numbers_differ(src, tgt) for src, tgt in equal.items())
-    assert numbers_differ("le 3 mai", "May 4") and numbers_differ("1 000", "1 in 1,001") and not numbers_differ("deux", "3")
+    assert (
+        numbers_differ("le 3 mai", "May 4") and numbers_differ("1 000 ou 2", "2 in 1,001") and not numbers_differ("deux", "3")
+    )
+    assert not numbers_differ("1 500 000 habitants", "1.5 million inhabitants"), "there are not as many on both sides"
+
+
+def test_joiners_with_which_some_scripts_spell_are_no_fault() -> None:
+    lines = [Line("train", "a", 1, "می\u200cخواهم", "क्\u200dष"), Line("train", "a", 2, "a\x07", "b")]
+    assert [fault.row for fault in find_faults(lines, ["control"])[0]] == [1]
 
 
 def test_broken_encodings_of_a_no_break_space_are_found() -> None:
     """The second byte of à is a no-break space in Latin-1, which other programs turn into a space."""
     for broken in ("l\u00c3\u00a0 bas", "jusqu'\u00c3 la", "\u00c3 Paris", "20\u00c2\u00a0%"):
-        assert find_faults([Line("train", "a", 1, broken, "x")], ["encoding"]), broken
-    assert not find_faults([Line("train", "a", 1, "DE MANHÃ O SOL", "été là")], ["encoding"])
+        assert find_faults([Line("train", "a", 1, broken, "x")], ["encoding"])[0], broken
+    assert not find_faults([Line("train", "a", 1, "DE MANHÃ O SOL", "été là")], ["encoding"])[0]
 
 
-def test_a_run_of_shifted_lines_is_named() -> None:
-    lines = text({i: (PAIRS[i][0], PAIRS[i + 1][1]) for i in range(113, 211)})
-    found = [fault for fault in find_faults(lines, ["shifted"])]
-    rows = [fault.row for fault in found]
-    assert rows == [*range(rows[0], rows[-1] + 1)] and abs(rows[0] - 113) < 5 and abs(rows[-1] - 210) < 5
-    share, _, span = found[0].detail.partition("% of lines ")
+@pytest.mark.parametrize(("first", "last"), [(113, 210), (201, 400), (101, 400)])
+def test_a_run_of_shifted_lines_is_named(first: int, last: int) -> None:
+    """Even where it is half of the text, or three quarters, and where the next text has a fault near its beginning."""
+    lines = text({i: (PAIRS[i][0], PAIRS[(i + 1) % len(PAIRS)][1]) for i in range(first, last + 1)})
+    lines += [Line("valid", "valid.tsv", i + 1, *(PAIRS[i][:1] + PAIRS[i + (i == 3)][1:])) for i in range(29)]
+    rows = [fault.row for fault in find_faults(lines, ["shifted"])[0]]
+    assert rows == [*range(rows[0], rows[-1] + 1)] and abs(rows[0] - first) < 5 and abs(rows[-1] - last) < 5
+    share, _, span = find_faults(lines, ["shifted"])[0][0].detail.partition("% of lines ")
     assert int(share) > 70 and span == f"{rows[0] + 1} to {rows[-1] + 1}"
+
+
+def test_a_text_that_is_shifted_as_a_whole_does_not_correspond() -> None:
+    lines = [Line("train", "a", i, PAIRS[i][0], PAIRS[i + 1][1]) for i in range(400)]
+    assert find_faults(lines, ["misaligned", "shifted"]) == ([], False)
+    assert any("are the lines shifted" in sentence for sentence in advice(corpus_of(PAIRS[:9], PAIRS[9:11]), lines, [], False))
 
 
 def test_runs_are_where_half_of_every_window_is_bad() -> None:
@@ -98,36 +116,44 @@ def test_runs_are_where_half_of_every_window_is_bad() -> None:
 
 def test_faults_of_a_pair_are_together() -> None:
     lines = text({5: (f"{PAIRS[5][0]} &amp;", f"<b>{PAIRS[5][1]}</b>"), 9: ("", "x")})
-    assert {row: [str(fault) for fault in faults] for row, faults in by_row(find_faults(lines, SURE)).items()} == {
+    assert {row: [str(fault) for fault in faults] for row, faults in by_row(find_faults(lines, SURE)[0]).items()} == {
         9: ["empty"],
         5: ["entity (&amp;)", "tag (<b>)"],
     }
 
 
-@pytest.mark.parametrize("form", ["tsv", "named", "parallel"])
-def test_the_command_writes_a_clean_text_and_says_what_it_left_out(form: str, tmp_path: Path) -> None:
-    faulty = {7: ("", "nothing"), 20: (f"{PAIRS[20][0]} &quot;", PAIRS[20][1]), 33: PAIRS[20]}
+@pytest.mark.parametrize("form", ["swapped", "named", "parallel"])
+def test_the_command_writes_a_clean_text_that_the_same_settings_read(form: str, tmp_path: Path) -> None:
+    faulty = {7: ("", "nothing"), 20: (f"{PAIRS[20][0]}\u202f&quot;", PAIRS[20][1]), 33: PAIRS[20]}
     pairs = [faulty.get(i, pair) for i, pair in enumerate(sound(61))]
-    lines, where = ["\t".join(pair) for pair in pairs], "pairs.tsv"
-    setting = "data.train=pairs.tsv"
+    kept = ["\t".join(pair) for i, pair in enumerate(pairs) if i not in (7, 20)]
+    lines, where, setting, first = ["\t".join(pair) for pair in pairs], "pairs.tsv", "data.train=pairs.tsv", 1
+    columns = ""
     if form == "parallel":
         for side, name in enumerate(("a.fr", "a.en")):
             (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs))
-        setting, where = "data.train.src=a.fr data.train.tgt=a.en", "a.fr and a.en"
+        setting, where, kept = "data.train.src=a.fr data.train.tgt=a.en", "a.fr and a.en", ["src\ttgt", *kept]
     elif form == "named":
-        lines.insert(0, "fr\ten")
+        columns, lines, first, kept = "data.columns.src=French", ["French\ten", *lines], 2, ["French\ttgt", *kept]
     else:
-        setting += " data.columns.src=1 data.columns.tgt=2"
+        columns, lines = "data.columns.src=2 data.columns.tgt=1", ["\t".join(pair[::-1]) for pair in pairs]
+        kept = ["\t".join(line.split("\t")[::-1]) for line in kept]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
-    first = 2 if form == "named" else 1
-    vocabulary = "data.tokenizer.vocab_size=300 output_dir=out"
-    done = run(f"data data=files {setting} {vocabulary} output=new/clean.tsv rules=[empty,entity]", tmp_path)
+    options = f"{columns} data.tokenizer.vocab_size=300 output_dir=out rules=[empty,entity]"
+    done = run(f"data data=files {setting} {options} output=new/clean.tsv", tmp_path)
     assert done.code == 0 and "59 pairs are in new/clean.tsv, and 2 in new/removed.tsv" in " ".join(done.out.split())
     assert max(map(len, done.out.splitlines())) <= 80
     heading, *removed = [line.split("\t") for line in (tmp_path / "new" / "removed.tsv").read_text().splitlines()]
     assert heading == ["where", "line", "reason", "src", "tgt"]
-    assert [cells[:3] for cells in removed] == [[where, str(7 + first), "empty"], [where, str(20 + first), "entity (&quot;)"]]
-    kept = (tmp_path / "new" / "clean.tsv").read_text().splitlines()
-    assert kept == ["src\ttgt", *("\t".join(pair) for i, pair in enumerate(pairs) if i not in (7, 20))]
-    again = run(f"data data=files data.train=new/clean.tsv {vocabulary} rules=[empty,entity]", tmp_path)
+    assert removed == [
+        [where, str(7 + first), "empty", *faulty[7]],
+        [where, str(20 + first), "entity (&quot;)", *faulty[20]],
+    ]
+    assert (tmp_path / "new" / "clean.tsv").read_text().splitlines() == kept
+    again = run(f"data data=files data.train=new/clean.tsv {options}", tmp_path)
     assert again.code == 0 and "Faulty pairs: none" in again.out
+    refused = run(f"data data=files {setting} {options} output=removed.tsv", tmp_path)
+    assert refused.code == 2 and "is not removed.tsv" in refused.err
+    if form != "parallel":
+        over = run(f"data data=files {setting} {options} output=pairs.tsv", tmp_path)
+        assert over.code == 2 and "would overwrite" in over.err and (tmp_path / "pairs.tsv").read_text().splitlines() == lines

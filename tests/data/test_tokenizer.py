@@ -11,7 +11,7 @@ from datasets import Dataset
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from entente.data.corpora import read_corpus
+from entente.data.corpora import Corpus, read_corpus
 from entente.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabulary
 from entente.errors import InputError
 from entente.settings import FilesSettings, TokenizerSettings
@@ -124,15 +124,27 @@ def test_a_translation_is_one_line_without_tabs() -> None:
 
 
 def test_a_tag_is_one_piece_in_front_of_the_sources_of_its_text(tmp_path: Path) -> None:
-    texts = {name: [(f"{name} le chat {i}", f"{name} the cat {i}") for i in range(23)] for name in ("train", "more", "valid")}
+    texts = {name: [(f"{name} le chat {i}", f"{name} the cat {i}") for i in range(23)] for name in ("train", "more")}
+    texts["more"] += [(texts["train"][i][0], f"another cat {i}") for i in range(23)] + [("", "an orphan")]
     for name, pairs in texts.items():
         (tmp_path / f"{name}.tsv").write_text("fr\ten\n" + "".join(f"{src}\t{tgt}\n" for src, tgt in pairs))
-    extra = {"made": {"file": "more.tsv", "tag": "bt"}}
-    corpus = read_corpus(FilesSettings(root=str(tmp_path), train="train.tsv", extra=extra, valid="valid.tsv", test="valid.tsv"))
-    assert corpus.tags == ("<bt>",) and corpus.train["tgt"][:] == [tgt for name in ("train", "more") for _, tgt in texts[name]]
-    assert corpus.train["src"][:] == [src for src, _ in texts["train"]] + [f"<bt> {src}" for src, _ in texts["more"]]
+
+    def read(tag: str | None, **changes: Any) -> Corpus:
+        extra = {"made": {"file": "more.tsv", "tag": tag}}
+        return read_corpus(
+            FilesSettings(root=str(tmp_path), train="train.tsv", extra=extra, split={"valid": 5, "test": 3}, **changes)
+        )
+
+    plain, corpus = read(None), read("bt")
+    n = 23 - 5 - 3
+    assert corpus.tags == ("<bt>",) and corpus.dropped == plain.dropped == {"train: empty": 1, "train: held-out sentence": 8}
+    assert corpus.train["tgt"][:] == plain.train["tgt"][:] and corpus.train["src"][:n] == plain.train["src"][:n]
+    assert corpus.train["src"][n:] == [f"<bt> {src}" for src in plain.train["src"][n:]]
     for joint in (True, False):
         vocabulary = Vocabulary.train(corpus.train, TokenizerSettings(vocab_size=300, joint=joint), tmp_path, corpus.tags)
-        plain, tagged = vocabulary.encode_src(["le chat", "<bt> le chat"])
+        alone, tagged = vocabulary.encode_src(["le chat", "<bt> le chat"])
         assert vocabulary.src.pieces(tagged)[1] == "<bt>", "after the marker of the line's first word"
-        assert tagged[-len(plain) :] == plain and vocabulary.src.decode(tagged[:-1]) == "<bt> le chat"
+        assert tagged[-len(alone) :] == alone and vocabulary.src.decode(tagged[:-1]) == "<bt> le chat"
+    for tag, changes in (("unk", {}), ("bt", {"batch": {"both_directions": 1}})):
+        with pytest.raises(InputError, match=f"tag={tag}"):
+            read(tag, **changes)

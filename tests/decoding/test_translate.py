@@ -1,71 +1,90 @@
 """Tests translation of lines as they come: long ones, scores, and a program that waits for each answer."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
+import torch
 
 import entente
+import entente.decoding.translate as module
 from bad_inputs import run
-from entente.decoding.search import length_penalty
+from entente.data.tokenizer import BOS, Vocabulary
+from entente.decoding.search import Hypothesis
 from entente.decoding.translate import sentences_of, translate, translate_lines
+from entente.settings import SearchSettings
 
 SENTENCES = ["Le chat voit le chien.", "Le grand chien dort !", "« Le chat mange ? »", "Le Dr. Petit dort…"]
 
 
 def test_a_long_line_is_divided_at_the_ends_of_its_sentences() -> None:
     assert sentences_of(" ".join(SENTENCES * 2)) == [" ".join(SENTENCES * 2)], "it is not long enough"
-    many = SENTENCES * 5
+    many = [*SENTENCES, "He asked Mrs. Smith and Prof. Jones about it.", "But J. Smith knew it.", "Elle est là."] * 3
     assert sentences_of(" ".join(many)) == many
-    clause = " ".join(["le chat dort, 3.5 fois sur M. Chat."] * 20)
+    assert sentences_of(" ".join(many).upper()) == [sentence.upper() for sentence in many]
+    clause = " ".join(["le chat dort, 3.5 fois sur le chat."] * 20)
     assert sentences_of(clause) == [clause], "what begins with a small letter is no sentence"
 
 
-def test_a_long_line_is_translated_sentence_by_sentence(base: Path) -> None:
-    trained = entente.load(base / "run", device="cpu")
-    settings = trained.settings.search.model_copy(update={"beam": 3, "length_penalty": 0.6})
-    parts = [n_best[0] for n_best in translate(trained.model, trained.vocabulary, SENTENCES * 5, settings)]
-    line = " ".join(SENTENCES * 5)
-    lines = [line, "", SENTENCES[1], "LE CHAT VOIT LE CHIEN.", "OTAN"]
-    translations = translate_lines(trained.model, trained.vocabulary, lines, settings)
-    (_, long), (_, empty), (_, short), (loud, quiet), (_, name) = translations
-    assert long.tokens == [token for part in parts for token in part.tokens] and long.ended == all(part.ended for part in parts)
-    lengths = [len(part.tokens) + part.ended for part in parts]
-    total = sum(part.score * length_penalty(settings, n) for part, n in zip(parts, lengths, strict=True))
-    assert long.score * length_penalty(settings, sum(lengths)) == pytest.approx(total, rel=0.05)  # if a part was cut
-    assert empty.tokens == [] and short.tokens == parts[1].tokens
-    text = trained.vocabulary.text(parts[0].tokens)
-    assert loud == text.upper() and quiet.tokens == parts[0].tokens
-    assert name.tokens == translate(trained.model, trained.vocabulary, ["OTAN"], settings)[0][0].tokens
-    assert trained.translate(line, beam=3, length_penalty=0.6) == trained.vocabulary.text(long.tokens)
+def test_lines_unlike_the_training_text_are_translated_as_if_they_were_like_it(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long lines sentence by sentence, and capitals as small letters. Translation is replaced by what was asked for."""
+    run = entente.load(base / "run", device="cpu")
+    asked: list[str] = []
+
+    def echo(model: object, vocabulary: Vocabulary, sentences: list[str], settings: SearchSettings) -> list[list[Hypothesis]]:
+        asked.extend(sentences)
+        return [[Hypothesis(vocabulary.tgt.encode(text), -2.0, "?" not in text)] for text in sentences]
+
+    monkeypatch.setattr(module, "translate", echo)
+    long = " ".join(SENTENCES * 5)
+    lines = [long, "", "« JE SUIS LÀ. »", "OTAN", long.upper()]
+    settings = run.settings.search.model_copy(update={"length_penalty": 0.0})
+    results = translate_lines(run.model, run.vocabulary, lines, settings)
+    small = [sentence.replace("Dr. Petit", "dr. petit") for sentence in SENTENCES * 5]
+    assert asked == [*SENTENCES * 5, "", "« Je suis là. »", "OTAN", *small]
+    assert [result.text for result in results] == [long, "", "« JE SUIS LÀ. »", "OTAN", long.upper()]
+    assert [result.ended for result in results] == [False, True, True, True, False]
+    assert results[0].log_probability == -40 and results[0].length == sum(
+        len(run.vocabulary.tgt.encode(sentence)) + ("?" not in sentence) for sentence in SENTENCES * 5
+    )
+    assert results[0].mean == -40 / results[0].length
 
 
 def test_scores_are_means_over_pieces_and_flags_say_what_to_distrust(base: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.txt").write_text("\n".join([SENTENCES[0], "", "Le zorglub dort.", " ".join(SENTENCES * 5)]) + "\n")
-    ended = run(f"translate checkpoint={base / 'run'} input=in.txt scores=true search.beam=1", tmp_path)
+    (tmp_path / "in.txt").write_text("\n".join([SENTENCES[0], "", "Le zorglub dort."]) + "\n")
+    command = f"translate checkpoint={base / 'run'} input=in.txt search.beam=1 search.length_factor=0 search.length_offset=3"
+    ended = run(f"{command} scores=true", tmp_path)
     rows = [line.split("\t") for line in ended.out.splitlines()]
-    assert ended.code == 0 and len(rows) == 4 and rows[1] == ["", "", ""]
-    trained = entente.load(base / "run", device="cpu")
-    text, score, flags = rows[0]
-    if not flags:
-        assert float(score) == pytest.approx(trained.score(SENTENCES[0], text).log_probabilities.mean().item(), abs=2e-4)
-    assert "unseen" in rows[2][2] and float(rows[3][1]) < 0
-    several = run(f"translate checkpoint={base / 'run'} input=in.txt search.n_best=2 search.beam=2", tmp_path)
+    assert ended.code == 0 and [row[2] for row in rows] == ["cut", "", "cut unseen"] and rows[1] == ["", "", ""]
+    model = entente.load(base / "run", device="cpu")
+    search = model.settings.search.model_copy(update={"length_factor": 0.0, "length_offset": 3})
+    [[best]] = translate(model.model, model.vocabulary, [SENTENCES[0]], search)
+    read = torch.tensor([[BOS, *best.tokens[:-1]]])
+    hidden, _ = model.model.decode(read, model.model.encode(torch.tensor(model.vocabulary.encode_src([SENTENCES[0]]))))
+    logits = model.model.output(hidden)[0].index_fill(-1, torch.tensor([model.model.pad_id]), -torch.inf)
+    expected = sum(logits.log_softmax(-1)[t, piece].item() for t, piece in enumerate(best.tokens)) / 3
+    assert float(rows[0][1]) == pytest.approx(expected, abs=1e-4)
+    several = run(f"{command} search.n_best=2 search.beam=2".replace("search.beam=1 ", ""), tmp_path)
     assert "2\t\t" in several.out.splitlines(), "an empty line has no score"
 
 
-def test_a_program_that_waits_gets_an_answer_to_each_line(base: Path) -> None:
+def test_a_program_that_waits_gets_an_answer_to_each_line_and_can_be_stopped(base: Path) -> None:
     command = [sys.executable, "-P", "-m", "entente", "translate", f"checkpoint={base / 'run'}", "search.beam=1", "threads=1"]
-    answers = []
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdin and process.stdout
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+        killer = Timer(60, process.kill)  # if it waits for more input
+        killer.start()
+        answers = []
         for sentence in SENTENCES:
             process.stdin.write(f"{sentence}\n")
             process.stdin.flush()
-            answers.append(process.stdout.readline())  # would wait for ever if the command waited for more input
-        process.stdin.close()
-        assert process.stdout.read() == "" and process.wait(timeout=60) == 0
+            answers.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)  # while it waits for a line, with standard input open
+        assert (process.wait(), process.stderr.read()) == (130, "stopped by SIGINT\n")
+        killer.cancel()
     assert all(answer.endswith("\n") for answer in answers)

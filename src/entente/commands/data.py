@@ -15,15 +15,15 @@ from rich.table import Column, Table
 from entente import escape
 from entente.commands.settings import InspectSettings
 from entente.console import Task
-from entente.data.corpora import READERS, Corpus, read_corpus
+from entente.data.corpora import READERS, Corpus, Sources, read_corpus
 from entente.data.faults import RULES, SURE, Fault, Line, by_row, find_faults, shifts
 from entente.data.files import clean
 from entente.data.inspection import leaks, measure
-from entente.data.tokenizer import Vocabulary
+from entente.data.tokenizer import SEPARATORS, Vocabulary
 from entente.errors import InputError
 from entente.files import write_text
 from entente.process import prepare_process
-from entente.settings import DataSettings
+from entente.settings import ColumnSettings, DataSettings
 
 EXAMPLES = 3  # printed per rule
 REMOVED = "removed.tsv"
@@ -32,19 +32,15 @@ REMOVED = "removed.tsv"
 def main(settings: InspectSettings) -> None:
     """Reads a corpus; prints measurements, faulty pairs and advice. Writes the sound training pairs to `output`, if given."""
     prepare_process(None)
-    output = Path(settings.output) if settings.output else None
-    if output and (output.suffix != ".tsv" or output.name == REMOVED):
-        raise InputError(f"output={output}: give a file for the clean pairs whose name ends in .tsv, and is not {REMOVED}")
-    if output and getattr(settings.data, "extra", None):
-        raise InputError("output with data.extra: clean one text at a time")
+    output, cache = Path(settings.output) if settings.output else None, Path(settings.output_dir) / "cache"
+    sources = READERS[settings.data.name](settings.data)
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)  # fails before minutes of work if there can be no such folder
-    cache = Path(settings.output_dir) / "cache"
+        _check(output, settings.data, sources)
     corpus = read_corpus(settings.data, cache)
     with Task("inspecting the pairs"):
         numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache, corpus.tags))
-        lines = [*read_lines(settings.data)]
-        faults = find_faults(lines, settings.rules or SURE)
+        lines = [*read_lines(sources)]
+        faults, corresponds = find_faults(lines, settings.rules or SURE)
     console = Console(markup=False, emoji=False, highlight=False)
     table = Table("", *(Column(split, justify="right", overflow="fold") for split in corpus.splits), box=None, pad_edge=False)
     for what in numbers["train"]:
@@ -60,38 +56,64 @@ def main(settings: InspectSettings) -> None:
             for text in (f"    {place}", *(f"      {escape.line(side)}" for side in (line.src, line.tgt))):
                 console.print(text, no_wrap=True, overflow="ellipsis")
     console.print("\nAdvice", style="bold")
-    for sentence in advice(corpus, lines, faults) or ["Nothing unusual: the corpus can be used as it is."]:
+    for sentence in advice(corpus, lines, faults, corresponds) or ["Nothing unusual: the corpus can be used as it is."]:
         console.print(f"- {sentence}")
     if output:
-        kept, removed = write_clean(output, lines, faults)
+        kept, removed = write_clean(output, lines, faults, settings.data)
         console.print(f"{kept:,} pairs are in {output}, and {removed:,} in {output.parent / REMOVED}, with place and reason.")
-    elif faults:
-        console.print("Set output=clean.tsv to write the text without these pairs, and a list of them.")
+    elif any(lines[fault.row].split == "train" for fault in faults):
+        console.print("Set output=clean.tsv to write the training text without these pairs, and a list of them.")
 
 
-def read_lines(settings: DataSettings) -> Iterator[Line]:
-    for split, texts in READERS[settings.name](settings).items():
+def _check(output: Path, settings: DataSettings, sources: Sources) -> None:
+    """Raises InputError if the clean text cannot be written. Makes its folder, which fails before minutes of work."""
+    if output.suffix != ".tsv" or output.name == REMOVED:
+        raise InputError(f"output={output}: give a file for the clean pairs whose name ends in .tsv, and is not {REMOVED}")
+    if len(sources["train"]) > 1:
+        raise InputError("output with data.extra: clean one text at a time")
+    read = {path.resolve() for texts in sources.values() for text in texts for path in text.files}
+    if clash := read & {output.resolve(), (output.parent / REMOVED).resolve()}:
+        raise InputError(f"output={output}: would overwrite {clash.pop()}, which is read; choose another name or folder")
+    output.parent.mkdir(parents=True, exist_ok=True)
+
+
+def read_lines(sources: Sources) -> Iterator[Line]:
+    for split, texts in sources.items():
         for text in texts:
             for number, (src, tgt) in enumerate(text.pairs, start=text.first):
                 yield Line(split, text.where, number, src, tgt)
 
 
-def write_clean(output: Path, lines: Sequence[Line], faults: Sequence[Fault]) -> tuple[int, int]:
-    """Writes the training pairs without faults to a file, and the others to REMOVED in its folder. Returns their numbers."""
-    faulty = by_row(faults)
-    kept, removed = ["src\ttgt\n"], [["where", "line", "reason", "src", "tgt"]]
+def write_clean(output: Path, lines: Sequence[Line], faults: Sequence[Fault], settings: DataSettings) -> tuple[int, int]:
+    """Writes the training pairs without faults to a file that the same settings read, but for data.train, and the others to
+    REMOVED in its folder. Returns their numbers."""
+    faulty, columns = by_row(faults), getattr(settings, "columns", ColumnSettings())
+    names = [columns.src, columns.tgt]
+    numbers = [name - 1 for name in names if isinstance(name, int)]
+    places = numbers if len(numbers) == 2 else [0, 1]
+
+    def row_of(src: str, tgt: str) -> str:
+        cells = [""] * (max(places) + 1)
+        cells[places[0]], cells[places[1]] = src, tgt
+        return "\t".join(cells) + "\n"
+
+    kept = [] if places is numbers else [row_of(*(str(name or side) for name, side in zip(names, ("src", "tgt"), strict=True)))]
+    removed, sound = ["where\tline\treason\tsrc\ttgt\n"], 0
     for row, line in enumerate(lines):
-        if line.split == "train" and row not in faulty:
-            kept.append(f"{clean(line.src)}\t{clean(line.tgt)}\n")
-        elif line.split == "train":
-            reasons = ", ".join(map(str, faulty[row]))
-            removed.append([line.where, str(line.number), reasons, escape.line(line.src), escape.line(line.tgt)])
+        if line.split != "train":
+            continue
+        if row in faulty:
+            cells = line.where, str(line.number), ", ".join(map(str, faulty[row])), line.src, line.tgt
+            removed.append("\t".join(SEPARATORS.sub(" ", cell) for cell in cells) + "\n")
+        else:
+            kept.append(row_of(clean(line.src), clean(line.tgt)))
+            sound += 1
     write_text(output, "".join(kept))
-    write_text(output.parent / REMOVED, "".join("\t".join(cells) + "\n" for cells in removed))
-    return len(kept) - 1, len(removed) - 1
+    write_text(output.parent / REMOVED, "".join(removed))
+    return sound, len(removed) - 1
 
 
-def advice(corpus: Corpus, lines: Sequence[Line], faults: Sequence[Fault]) -> list[str]:
+def advice(corpus: Corpus, lines: Sequence[Line], faults: Sequence[Fault], corresponds: bool) -> list[str]:
     """Returns a line of advice for each kind of problem that the corpus has."""
     train, copied = len(corpus.train), leaks(corpus)
     faulty = len({fault.row for fault in faults})
@@ -101,6 +123,7 @@ def advice(corpus: Corpus, lines: Sequence[Line], faults: Sequence[Fault]) -> li
         f"Dropped pairs: {reasons}. Check the empty ones; data.max_words and data.max_ratio limit length and ratio.": dropped,
         f"With only {train:,} training pairs, start with a small model, such as model.n_layers=2.": train < 10_000,
         f"Pairs with a sentence from an earlier split: {copied:,}. Remove the copies there, which inflate scores.": copied,
-        f"{faulty / max(1, len(lines)):.1%} of the pairs are faulty. Read some of them before you train.": faulty,
+        f"Faulty pairs: {faulty:,} of {len(lines):,}. Read some of them before you train.": faulty,
+        "Pairs score no better than mismatched ones. Read some: are the lines shifted, or too few?": not corresponds,
     }
     return [*shifts(faults, lines), *(sentence for sentence, condition in rules.items() if condition)]

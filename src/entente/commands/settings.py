@@ -205,7 +205,7 @@ class CompareSettings(Section):
     runs: File | Files = setting(
         ..., "a suite's directory, or a list of finished runs, such as [RUN,RUN]; the first is the baseline"
     )
-    output: File | None = setting(None, "folder for comparison.html and .csv; null: the suite's, or a new one")
+    output: File | None = setting(None, "folder for comparison.html, .md and .csv; null: the suite's, or a new one")
     samples: int = setting(2000, "number of bootstrap samples", ge=1, le=100_000)
     output_dir: OutputDir = "outputs"
 

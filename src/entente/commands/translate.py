@@ -1,6 +1,6 @@
 """Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty,
-and a line of more than 60 words is translated sentence by sentence. With search.n_best above 1, each output line has the line's
-number, a score and a translation, separated by tabs.
+a line of more than 60 words is translated sentence by sentence, and one in capitals as if in small letters. With search.n_best
+above 1, neither is done, and each output line has the line's number, a score and a translation, separated by tabs.
 
   entente translate checkpoint=outputs/RUN input=my.fr output=my.en
   echo "Il dort." | entente translate checkpoint=outputs/RUN
@@ -26,8 +26,16 @@ from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
 from entente.decoding.sampling import Sampling
-from entente.decoding.search import CUT, Hypothesis, log_probability, search_name, translation_search, with_changes
-from entente.decoding.translate import translate, translate_lines
+from entente.decoding.search import (
+    CUT,
+    Hypothesis,
+    length_penalty,
+    log_probability,
+    search_name,
+    translation_search,
+    with_changes,
+)
+from entente.decoding.translate import Translation, translate, translate_lines
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.process import prepare_process
@@ -44,6 +52,8 @@ def main(settings: TranslateSettings) -> None:
     if settings.accelerator != "cpu" and (device := torch.accelerator.current_accelerator(check_available=True)):
         run.model.to(device)
     if not settings.input and not settings.output and sys.stdin.isatty():
+        if settings.sampling or settings.scores:
+            raise InputError("sampling and scores are for text that is not typed: give input=FILE")
         _prompt(run, search)
         return
     total = ""
@@ -64,19 +74,21 @@ def main(settings: TranslateSettings) -> None:
                     translations = [[best] for best in translate_lines(run.model, run.vocabulary, chunk, search)]
                 else:
                     results = translate(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)
-                    translations = [[(run.vocabulary.text(h.tokens), h) for h in n_best] for n_best in results]
+                    translations = [[_translation(run, search, hypothesis) for hypothesis in n_best] for n_best in results]
             for line, n_best in zip(chunk, translations, strict=True):
                 done += 1
                 words = run.new_words(line)
                 new_words |= dict.fromkeys(words)
-                is_cut = not n_best[0][1].ended
+                is_cut = not n_best[0].ended
                 cut += [str(done)] * is_cut
-                for text, hypothesis in n_best:
-                    score = f"{hypothesis.score:.4f}" if line else ""
+                for best in n_best:
+                    cells = [best.text]
                     if settings.scores:
-                        flags = " ".join(flag for flag, is_set in (("cut", is_cut), ("unseen", words)) if is_set)
-                        text = f"{text}\t{_per_piece(search, hypothesis) if line else ''}\t{flags}"
-                    out.write(f"{text}\n" if search.n_best == 1 else f"{done}\t{score}\t{text}\n")
+                        flags = " ".join(flag for flag, is_set in (("cut", not best.ended), ("unseen", words)) if is_set)
+                        cells += [f"{best.mean:.4f}" if line else "", flags]
+                    if search.n_best > 1:
+                        cells = [str(done), f"{_score(search, best):.4f}" if line else "", *cells]
+                    out.write("\t".join(cells) + "\n")
             out.flush()
     if cut:
         places = ", ".join(cut[:EXAMPLES]) + (", ..." if len(cut) > EXAMPLES else "")
@@ -85,8 +97,13 @@ def main(settings: TranslateSettings) -> None:
         log.warning("%s", message)
 
 
-def _per_piece(search: SearchSettings, hypothesis: Hypothesis) -> str:
-    return f"{log_probability(search, hypothesis) / (len(hypothesis.tokens) + hypothesis.ended):.4f}"
+def _translation(run: checkpoint.TrainedRun, search: SearchSettings, hypothesis: Hypothesis) -> Translation:
+    length = len(hypothesis.tokens) + hypothesis.ended
+    return Translation(run.vocabulary.text(hypothesis.tokens), log_probability(search, hypothesis), length, hypothesis.ended)
+
+
+def _score(search: SearchSettings, translation: Translation) -> float:
+    return translation.log_probability / length_penalty(search, translation.length)
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
@@ -140,10 +157,14 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
                 continue
             if message := unseen(run.new_words(sentence)):
                 print(escape.line(message))
-            for hypothesis in translate(run.model, run.vocabulary, [sentence], search)[0] if sentence else ():
-                text = escape.line(run.vocabulary.text(hypothesis.tokens))
-                print(f"{tgt}> {text}" + (f"   ({hypothesis.score:.3f})" if search.n_best > 1 else ""))
-                if not hypothesis.ended:
+            if search.n_best == 1:
+                translations = translate_lines(run.model, run.vocabulary, [sentence], search) if sentence else []
+            else:
+                results = translate(run.model, run.vocabulary, [sentence], search)[0] if sentence else []
+                translations = [_translation(run, search, hypothesis) for hypothesis in results]
+            for best in translations:
+                print(f"{tgt}> {escape.line(best.text)}" + (f"   ({_score(search, best):.3f})" if search.n_best > 1 else ""))
+                if not best.ended:
                     print(CUT)
     print()
 

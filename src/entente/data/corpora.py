@@ -25,6 +25,7 @@ from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
 from entente.data.files import Columns, clean, has_heading, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair, Pairs, hold_out, match_key
+from entente.data.tokenizer import SPECIAL
 from entente.data.words import count_words
 from entente.errors import InputError, reason
 from entente.files import write_text
@@ -130,6 +131,9 @@ def files(settings: FilesSettings) -> Sources:
     for extra in (settings.extra or {}).values():
         if isinstance(extra, str):
             sources["train"].append(source(extra, weight=1))
+        elif extra.tag and (settings.batch.both_directions or f"<{extra.tag}>" in SPECIAL):
+            rule = "choose another name than pad and unk; with data.batch.both_directions, the tag would be a target"
+            raise InputError(f"tag={extra.tag} in data.extra: {rule}")
         else:
             text = extra.file or TwoFiles(src=str(extra.src), tgt=str(extra.tgt))
             columns = Columns(usual.languages, (extra.columns.src, extra.columns.tgt)) if extra.columns else usual
@@ -227,7 +231,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
 
     def usable(split: str, text: Source) -> Iterator[Pair]:
         for src, tgt in text.pairs:
-            pair = " ".join(filter(None, (text.tag, clean(src)))), clean(tgt)
+            pair = clean(src), clean(tgt)
             read[split] += 1
             shorter, longer = sorted(map(count_words, pair)) if split == "train" else (0, 0)
             if longer > max_words:
@@ -255,7 +259,9 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     for part, size in [*zip(texts, sizes, strict=True), *((part, len(part)) for part in parts.values())]:
         if not size:
             raise InputError(NO_PAIR.format(part.where))
-    parts["train"] = Pairs(chain.from_iterable(map(compress, texts, masks)), folder / "train.arrow", "train")
+    tags = [f"{text.tag} " if text.tag else "" for text in sources["train"]]
+    kept = ((tag + src, tgt) for text, mask, tag in zip(texts, masks, tags, strict=True) for src, tgt in compress(text, mask))
+    parts["train"] = Pairs(kept, folder / "train.arrow", "train")
     content = {
         "digests": {name: part.digest for name, part in parts.items()},
         "read": read,

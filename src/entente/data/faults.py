@@ -8,6 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from math import log
 from typing import NamedTuple
 
@@ -22,15 +23,15 @@ from entente.data.words import distinct_words
 RULES = {
     "empty": "a side is empty",
     "duplicate": "equal to an earlier pair but for case and spaces",
-    "near_duplicate": "equal to an earlier pair but for case, spaces and punctuation",
+    "near_duplicate": "the same words as in an earlier pair, in the same order, repetitions aside",
     "entity": "an HTML entity, such as &amp;",
     "tag": "an HTML tag, such as <b>",
     "encoding": "UTF-8 that was read as another encoding, such as Ã©",
-    "control": "a control character",
+    "control": "a character that cannot be printed",
     "untranslated": "both sides in one language",
     "swapped": "each side in the language of the other",
     "language": "a side in another language",
-    "numbers": "other numbers on either side",
+    "numbers": "different numbers on the two sides",
     "misaligned": "words that hardly ever occur together in other pairs",
     "shifted": "in a run of misaligned lines, so that one side may be shifted",
 }
@@ -41,7 +42,7 @@ PATTERNS = {  # searched for in the text as it is in the file
     # UTF-8 read as Windows-1252 or Latin-1. The second byte of à becomes a no-break space, which a program may have changed.
     "encoding": re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s"),
 }
-DIGIT = re.compile(r"\d")
+DIGIT, JOINERS = re.compile(r"\d"), re.compile("[\u200c\u200d]")  # joiners, with which some scripts spell
 COMMON, OTHER_LANGUAGE = 8, -1.0  # pairs with a word that tells the sides apart; the mean log-odds of a sentence's words
 RARE, RARE_SHARE = 1e-4, 0.1  # share of the pairs that have a rare word; of rare words in a sentence that may be foreign
 SAMPLE, GRAM, FOREIGN, IMPROBABLE = 20_000, 4, 0.5, 1e-3  # limits of `_foreign`
@@ -67,15 +68,18 @@ class Fault(NamedTuple):
         return f"{self.rule} ({self.detail})" if self.detail else self.rule
 
 
-def find_faults(lines: Sequence[Line], rules: Sequence[str] = SURE) -> list[Fault]:
-    """Returns the faults by rule, those of a rule sorted by row."""
+def find_faults(lines: Sequence[Line], rules: Sequence[str] = SURE) -> tuple[list[Fault], bool]:
+    """Returns the faults by rule, those of a rule sorted by row, and whether the sides of most pairs correspond, without which
+    no pair is misaligned."""
     texts = [[clean(line.src) for line in lines], [clean(line.tgt) for line in lines]]
     pairs = [*zip(*texts, strict=True)]
     finders: dict[str, Callable[[], Iterator[Fault]]] = {
         "empty": lambda: (Fault("empty", i) for i, pair in enumerate(pairs) if not all(pair)),
         "duplicate": lambda: _copies("duplicate", lines, pairs, match_key),
         "near_duplicate": lambda: _copies("near_duplicate", lines, pairs, lambda text: " ".join(distinct_words(text))),
-        "control": lambda: (Fault("control", i) for i, pair in enumerate(pairs) if not "".join(pair).isprintable()),
+        "control": lambda: (
+            Fault("control", i) for i, pair in enumerate(pairs) if not JOINERS.sub("", "".join(pair)).isprintable()
+        ),
         "numbers": lambda: (Fault("numbers", i) for i, pair in enumerate(pairs) if numbers_differ(*pair)),
     }
     for rule, pattern in PATTERNS.items():
@@ -87,11 +91,13 @@ def find_faults(lines: Sequence[Line], rules: Sequence[str] = SURE) -> list[Faul
             faults += finder()
     if {"untranslated", "swapped", "language"} & {*rules}:
         faults += (fault for fault in _by_language(texts) if fault.rule in rules)
+    corresponds = True
     if {"misaligned", "shifted"} & {*rules}:
         score = misalignment(texts[0], texts[1], len(lines))
         faults += (fault for fault in _by_score(lines, score) if fault.rule in rules)
+        corresponds = bool(score.any())
     order = [*RULES]
-    return sorted(faults, key=lambda fault: (order.index(fault.rule), fault.row))
+    return sorted(faults, key=lambda fault: (order.index(fault.rule), fault.row)), corresponds
 
 
 def _marked(rule: str, pattern: re.Pattern[str], lines: Sequence[Line]) -> Iterator[Fault]:
@@ -109,7 +115,8 @@ def _copies(rule: str, lines: Sequence[Line], pairs: Sequence[Pair], key: Callab
 
 
 def numbers_differ(src: str, tgt: str) -> bool:
-    """Whether each side has a number that the other lacks. Hours may be counted to 12 or to 24, and years by two digits."""
+    """Whether the sides have as many numbers that the other lacks, at least one. Hours may be counted to 12 or to 24, and years
+    by two digits."""
     if not (DIGIT.search(src) and DIGIT.search(tgt)):
         return False
     ours, theirs = _numbers(src), _numbers(tgt)
@@ -118,7 +125,7 @@ def numbers_differ(src: str, tgt: str) -> bool:
         if match := next((other for other in right if _equal(number, other) or _equal(other, number)), None):
             left.remove(number)
             right.remove(match)
-    return bool(left and right)
+    return 0 < len(left) == len(right)
 
 
 def _numbers(text: str) -> Counter[str]:
@@ -212,10 +219,14 @@ def _by_score(lines: Sequence[Line], score: np.ndarray) -> Iterator[Fault]:
     bad = score > SUSPECT
     for i in np.flatnonzero(bad).tolist():
         yield Fault("misaligned", i, f"{score[i]:.2f}")
-    for first, last in runs(bad):
-        if lines[first].where == lines[last].where:
-            share = f"{bad[first : last + 1].mean():.0%} of lines {lines[first].number:,} to {lines[last].number:,}"
-            yield from (Fault("shifted", i, share) for i in range(first, last + 1))
+    start = 0
+    for _, text in groupby(lines, key=lambda line: line.where):
+        end = start + len([*text])
+        for first, last in runs(bad[start:end]):
+            rows = range(start + first, start + last + 1)
+            share = f"{bad[rows.start : rows.stop].mean():.0%} of lines {lines[rows[0]].number:,} to {lines[rows[-1]].number:,}"
+            yield from (Fault("shifted", i, share) for i in rows)
+        start = end
 
 
 def runs(bad: np.ndarray) -> list[tuple[int, int]]:

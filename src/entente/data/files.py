@@ -187,7 +187,7 @@ def _lines(path: Path | None) -> Iterator[str]:
     r"""Yields the lines of plain or compressed UTF-8 text without "\n"."""
     where, number = path or "standard input", 0
     stored: Any
-    with path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:
+    with path.open("rb") if path else _standard_input() as stored:
         start = stored.peek(6)
         file = next((opener(stored) for magic, opener in OPENERS.items() if start.startswith(magic)), stored)
         try:
@@ -201,3 +201,9 @@ def _lines(path: Path | None) -> Iterator[str]:
             raise InputError(f"{where}: damaged or truncated compressed file ({error}); fetch it again") from None
     if path and not number:
         raise InputError(f"{path}: the file is empty")
+
+
+def _standard_input() -> Any:
+    """Returns standard input as a reader of its own. A thread that waits for a line holds the reader's lock, and at its end
+    Python would wait for that of sys.stdin."""
+    return open(0, "rb", closefd=False) if sys.stdin is sys.__stdin__ else nullcontext(sys.stdin.buffer)

@@ -17,6 +17,7 @@ from entente.data.words import count_words, distinct_words
 SIDES = ("src", "tgt")
 SUSPECT = 0.75  # a score of `misalignment` that hardly any pair reaches in a corpus of careful translations
 WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
+NEAR = 0.5  # nats; mismatched pairs that are so near typical ones tell nothing (5 in a corpus of everyday sentences)
 PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
 CONTROLS = 2000  # maximum number of mismatched pairs; the median of their scores becomes 1
 
@@ -54,7 +55,8 @@ def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
 
 def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.ndarray:
     """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of deliberately mismatched pairs. All scores
-    are 0 if mismatched pairs score no worse than real ones. The first n_train pairs are those of train.
+    are 0 unless a fifth of the pairs score better than nearly all mismatched ones, so that most of a text may be misaligned.
+    The first n_train pairs are those of train.
 
     The score measures by how much each word's best match on the other side is weaker than usual. The strength of a match is the
     pointwise mutual information of the two words in the other pairs of train (Church & Hanks 1990).
@@ -83,5 +85,8 @@ def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.nda
     for at, (i, j) in enumerate(pairs):
         score[at] += usual[src_words[i]].sum() + usual[tgt_words[j]].sum()
         score[at] /= max(1, len(src_words[i]) + len(tgt_words[j])) ** 0.5
-    score, mismatched = score[: len(src_words)], np.median(score[len(src_words) :])
-    return score / mismatched if mismatched > np.percentile(score, 75) else np.zeros(len(score))
+    score, mismatched = score[: len(src_words)], score[len(src_words) :]
+    train, limit = score[:n_train], np.percentile(mismatched, 2)
+    typical = np.median(train[train < limit]) if (train < limit).mean() > 0.2 else np.inf  # of pairs that are surely aligned
+    distance = np.median(mismatched) - typical
+    return (score - typical) / distance if distance > NEAR else np.zeros(len(score))

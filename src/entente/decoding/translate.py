@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import count_words
 from entente.decoding.sampling import Sampling, sample
-from entente.decoding.search import Hypothesis, length_penalty, log_probability, search
+from entente.decoding.search import Hypothesis, log_probability, search
 from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
 from entente.settings import SearchSettings
@@ -22,9 +22,11 @@ from entente.settings import SearchSettings
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Report = Callable[[Iterator[Any]], Iterable[Any]]
+LETTER = re.compile(r"[^\W\d_]")
 LONG = 60  # words of a line above which its sentences are translated one by one
 END = re.compile(r"""[.!?…](?:\s?[»”"')])*\s+(?=[«“"¿¡(\s]*([^\W\d_]))""")  # of a sentence, before the letter of the next
-ABBREVIATION = re.compile(r"(?<!\w)\w{1,2}$")  # such as M. or Dr.
+# A word whose full stop ends no sentence: a single letter, as in "J. Smith", or a title.
+ABBREVIATION = re.compile(r"(?<!\w)(?:\w|mm|mme|mlle|mr|mrs|ms|dr|st|prof|no|art|p)$", re.IGNORECASE)
 
 
 def sentences_of(line: str) -> list[str]:
@@ -33,38 +35,52 @@ def sentences_of(line: str) -> list[str]:
         return [line]
     places = [0]
     for match in END.finditer(line):
-        is_abbreviation = match[0][0] == "." and ABBREVIATION.search(line, 0, match.start())
+        is_abbreviation = match[0][0] == "." and ABBREVIATION.search(line, max(0, match.start() - 5), match.start())
         if match[1].isupper() and not is_abbreviation:
             places.append(match.end())
     return [line[start:end].strip() for start, end in zip(places, [*places[1:], len(line)], strict=True)]
 
 
+class Translation(NamedTuple):
+    text: str
+    log_probability: float  # of all its pieces, in nats
+    length: int  # of pieces, counting the end symbols that were reached
+    ended: bool  # whether all of it ended within the length limit
+
+    @property
+    def mean(self) -> float:
+        """The mean log-probability of a piece."""
+        return self.log_probability / max(1, self.length)
+
+
 def translate_lines(
     model: Seq2Seq, vocabulary: Vocabulary, lines: Sequence[str], settings: SearchSettings
-) -> list[tuple[str, Hypothesis]]:
-    """Returns the best translation of each line, and the hypothesis that it is. Models are bad at lines that are unlike their
-    training text, so long lines are translated sentence by sentence, and lines in capitals as if they were in small letters;
-    their translation is put in capitals."""
-    cleaned = [clean(line) for line in lines]
-    parts = [sentences_of(line.capitalize() if _shouts(line) else line) for line in cleaned]
-    hypotheses = iter(n_best[0] for n_best in translate(model, vocabulary, [*chain.from_iterable(parts)], settings))
-    best = [_joined([next(hypotheses) for _ in sentences], settings) for sentences in parts]
-    texts = [vocabulary.text(hypothesis.tokens) for hypothesis in best]
-    texts = [text.upper() if _shouts(line) else text for line, text in zip(cleaned, texts, strict=True)]
-    return [*zip(texts, best, strict=True)]
+) -> list[Translation]:
+    """Returns the best translation of each line. Models are bad at lines that are unlike their training text, so long lines are
+    translated sentence by sentence, and lines in capitals as if they were in small letters; their translation is put in
+    capitals."""
+    parts = []
+    for line in map(clean, lines):
+        sentences = sentences_of(line)
+        parts.append(
+            [LETTER.sub(lambda letter: letter[0].upper(), text.lower(), 1) for text in sentences]
+            if _shouts(line)
+            else sentences
+        )
+    best = iter(n_best[0] for n_best in translate(model, vocabulary, [*chain.from_iterable(parts)], settings))
+    translations = []
+    for line, sentences in zip(lines, parts, strict=True):
+        hypotheses = [next(best) for _ in sentences]
+        text = vocabulary.text([token for part in hypotheses for token in part.tokens])
+        total = sum(log_probability(settings, part) for part in hypotheses)
+        length = sum(len(part.tokens) + part.ended for part in hypotheses)
+        is_loud, ended = _shouts(clean(line)), all(part.ended for part in hypotheses)
+        translations.append(Translation(text.upper() if is_loud else text, total, length, ended))
+    return translations
 
 
 def _shouts(line: str) -> bool:
     return line.isupper() and count_words(line) > 1
-
-
-def _joined(parts: list[Hypothesis], settings: SearchSettings) -> Hypothesis:
-    if len(parts) == 1:
-        return parts[0]
-    tokens = [token for part in parts for token in part.tokens]
-    length = len(tokens) + len(parts)  # each part has ended with a symbol
-    total = sum(log_probability(settings, part) for part in parts)
-    return Hypothesis(tokens, total / length_penalty(settings, length), all(part.ended for part in parts))
 
 
 def translate(

@@ -94,10 +94,10 @@ def find_run(settings: RunSettings) -> RunDirectory | None:
 
 def _same_config(path: Path, settings: RunSettings) -> bool:
     try:
-        stored = read_yaml(path)
+        stored = RunSettings.model_validate(read_yaml(path)).stored()  # with the settings that it is too old to have
         steps = settings.trainer.max_steps or stored["trainer"]["max_steps"]
         return bool(_compared(stored) == _compared(settings.with_steps(steps).stored()))
-    except (InputError, OSError, KeyError, TypeError):
+    except (InputError, OSError, KeyError, TypeError, ValueError):
         return False
 
 

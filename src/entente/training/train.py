@@ -23,6 +23,7 @@ from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import known_words
+from entente.errors import InputError
 from entente.evaluation import Evaluation, show, write_translations
 from entente.fast.attach import attach
 from entente.files import write_json
@@ -71,7 +72,9 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
     with Task("splitting the sentences into pieces"):
         data.check()
     if ancestor:
-        log_bytes(data.ids("train")[0])
+        log_bytes(data.ids("train")[0], vocabulary.src)
+        if unknown := [tag for tag in corpus.tags if tag not in vocabulary.src.pieces(vocabulary.src.encode(tag))]:
+            raise InputError(f"tag {unknown[0]} in data.extra: the tokenizer of init={settings.init} lacks it; leave tag out")
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
         log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
     if settings.overfit:

@@ -8,7 +8,7 @@ import numpy as np
 from entente import checkpoint
 from entente.console import log
 from entente.data.batches import Rows
-from entente.data.tokenizer import BYTES, SPECIAL
+from entente.data.tokenizer import BYTES, SPECIAL, Tokenizer
 from entente.errors import InputError
 from entente.settings import RunSettings
 from entente.validation import flat, to_text
@@ -50,10 +50,10 @@ def load_ancestor(settings: RunSettings, resumed: Path | None) -> checkpoint.Tra
     return run
 
 
-def log_bytes(rows: Rows) -> None:
+def log_bytes(rows: Rows, tokenizer: Tokenizer) -> None:
     """Logs how many of a text's pieces are bytes of characters that the ancestor's tokenizer does not know."""
     text = rows.values[rows.values >= len(SPECIAL)]
-    count = np.count_nonzero(text < len(SPECIAL) + BYTES)
+    count = np.count_nonzero((text >= tokenizer.first_byte) & (text < tokenizer.first_byte + BYTES))
     log.info(
         "%.2f%% of the source pieces in train are bytes, which spell characters that init's tokenizer lacks",
         100 * count / len(text),
