@@ -1,8 +1,9 @@
-"""Check a corpus before training on it: its sizes, its faulty pairs by rule, and advice. With `output`, write a clean text.
+"""Check a corpus before training on it: its sizes, its faulty pairs by rule, and advice. With `output`, write the training text
+without these pairs, and removed.tsv beside it, which says where they were, and why they were left out.
 
 entente data data=multi30k data.root=FOLDER
 entente data data=files data.train.src=my.fr data.train.tgt=my.en
-entente data data=files data.train=pairs.tsv output=clean.tsv      # and removed.tsv: what was left out, where, and why
+entente data data=files data.train=pairs.tsv output=clean.tsv
 """
 
 from collections import Counter
