@@ -32,6 +32,7 @@ KINDS = (  # of parts of a model: the label, the colour, and a pattern of their 
 )
 STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
 STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "entente"}  # the salt makes pages reproducible
+POINTS = 24  # of a line, about; more make a page large
 LOGARITHMIC = ("gradient norm", "score variance")  # titles of panels with a log axis
 
 Look = Mapping[str, Any]  # matplotlib's properties of a line
@@ -54,7 +55,9 @@ def draw(panels: Mapping[str, Curves], x: str, y: str = "", legend: Mapping[str,
             if title in LOGARITHMIC and any(0 < value < math.inf for points, _ in lines for _, value in points):
                 axes.set_yscale("log", nonpositive="mask")
             for points, look in lines:
-                axes.plot(*zip(*points, strict=True), marker=".", markersize=2, clip_on=False, **{"linewidth": 1, **look})
+                points = [*points[: -1 : -(-len(points) // POINTS)], points[-1]]
+                marker = {"marker": ".", "markersize": 2} if len(points) < POINTS / 2 else {}  # three quarters of the bytes
+                axes.plot(*zip(*points, strict=True), clip_on=False, **{"linewidth": 1, **marker, **look})
         if y:
             grid[0].set_ylim(-3, 103)
         for axes in grid[len(panels) :]:
