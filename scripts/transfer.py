@@ -102,7 +102,7 @@ def table(pairs: dict[str, Pair]) -> str:
 
 
 def draw(pairs: dict[str, Pair]) -> Figure:
-    """Draws the differences on the grammar against those on Multi30k: all of them, and beside them the small ones."""
+    """Draws the differences on the grammar against those on Multi30k: all of them, and next to these the small ones."""
     figure = Figure(figsize=(10.5, 5), layout="constrained")
     for axes, limits in zip(figure.subplots(1, 2), PANELS, strict=True):
         axes.plot(limits, limits, color="0.8", linewidth=1, zorder=0)

@@ -1,5 +1,5 @@
 """Check a corpus before training on it: its sizes, its faulty pairs by rule, and advice. With `output`, write the training text
-without these pairs, and removed.tsv beside it, which says where they were, and why they were left out.
+without these pairs, and next to it removed.tsv, which says where they were, and why they were left out.
 
 entente data data=multi30k data.root=FOLDER
 entente data data=files data.train.src=my.fr data.train.tgt=my.en
@@ -36,7 +36,7 @@ def main(settings: InspectSettings) -> None:
     output, cache = Path(settings.output) if settings.output else None, Path(settings.output_dir) / "cache"
     sources = READERS[settings.data.name](settings.data)
     if output:
-        _check(output, settings.data, sources)
+        _check(output, sources)
     corpus = read_corpus(settings.data, cache)
     with Task("inspecting the pairs"):
         numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache, corpus.tags))
@@ -66,7 +66,7 @@ def main(settings: InspectSettings) -> None:
         console.print("Set output=clean.tsv to write the training text without these pairs, and a list of them.")
 
 
-def _check(output: Path, settings: DataSettings, sources: Sources) -> None:
+def _check(output: Path, sources: Sources) -> None:
     """Raises InputError if the clean text cannot be written. Makes its folder, which fails before minutes of work."""
     if output.suffix != ".tsv" or output.name == REMOVED:
         raise InputError(f"output={output}: give a file for the clean pairs whose name ends in .tsv, and is not {REMOVED}")

@@ -26,16 +26,8 @@ from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
 from entente.decoding.sampling import Sampling
-from entente.decoding.search import (
-    CUT,
-    Hypothesis,
-    length_penalty,
-    log_probability,
-    search_name,
-    translation_search,
-    with_changes,
-)
-from entente.decoding.translate import Translation, translate, translate_lines
+from entente.decoding.search import CUT, length_penalty, search_name, translation_search, with_changes
+from entente.decoding.translate import Translation, translate, translate_lines, translation_of
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.process import prepare_process
@@ -70,11 +62,7 @@ def main(settings: TranslateSettings) -> None:
         lines = _read(settings.input, run.vocabulary.src)
         for chunk in _chunks(lines) if settings.input else _as_they_come(lines):
             with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
-                if not sampling and search.n_best == 1:
-                    translations = [[best] for best in translate_lines(run.model, run.vocabulary, chunk, search)]
-                else:
-                    results = translate(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)
-                    translations = [[_translation(run, search, hypothesis) for hypothesis in n_best] for n_best in results]
+                translations = _translations(run, chunk, search, sampling, done)
             for line, n_best in zip(chunk, translations, strict=True):
                 done += 1
                 words = run.new_words(line)
@@ -97,9 +85,14 @@ def main(settings: TranslateSettings) -> None:
         log.warning("%s", message)
 
 
-def _translation(run: checkpoint.TrainedRun, search: SearchSettings, hypothesis: Hypothesis) -> Translation:
-    length = len(hypothesis.tokens) + hypothesis.ended
-    return Translation(run.vocabulary.text(hypothesis.tokens), log_probability(search, hypothesis), length, hypothesis.ended)
+def _translations(
+    run: checkpoint.TrainedRun, lines: list[str], search: SearchSettings, sampling: Sampling | None = None, first: int = 0
+) -> list[list[Translation]]:
+    """Returns the n best translations of each line. first: the number of the first line, for sampling."""
+    if not sampling and search.n_best == 1:
+        return [[best] for best in translate_lines(run.model, run.vocabulary, lines, search)]
+    results = translate(run.model, run.vocabulary, lines, search, sampling=sampling, first=first)
+    return [[translation_of(run.vocabulary, search, [hypothesis]) for hypothesis in n_best] for n_best in results]
 
 
 def _score(search: SearchSettings, translation: Translation) -> float:
@@ -157,12 +150,7 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
                 continue
             if message := unseen(run.new_words(sentence)):
                 print(escape.line(message))
-            if search.n_best == 1:
-                translations = translate_lines(run.model, run.vocabulary, [sentence], search) if sentence else []
-            else:
-                results = translate(run.model, run.vocabulary, [sentence], search)[0] if sentence else []
-                translations = [_translation(run, search, hypothesis) for hypothesis in results]
-            for best in translations:
+            for best in _translations(run, [sentence], search)[0] if sentence else ():
                 print(f"{tgt}> {escape.line(best.text)}" + (f"   ({_score(search, best):.3f})" if search.n_best > 1 else ""))
                 if not best.ended:
                     print(CUT)

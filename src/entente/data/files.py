@@ -39,6 +39,11 @@ class Columns(NamedTuple):
     languages: Pair
     selected: tuple[str | int | None, str | int | None] = (None, None)
 
+    @property
+    def by_number(self) -> bool:
+        """Whether both columns are given by their numbers, so that no heading is needed."""
+        return all(isinstance(column, int) for column in self.selected)
+
     def places(self, where: str, cells: Sequence[str]) -> list[int]:
         """Returns the indices of the two columns. cells: the heading of a table, or its first row if it has no heading."""
         places = []
@@ -92,7 +97,7 @@ def _form(path: Path) -> str:
 
 def has_heading(path: Path, columns: Columns) -> bool:
     """Whether the first line of a file of pairs is a heading."""
-    return _form(path) in TABLES and not all(isinstance(column, int) for column in columns.selected)
+    return _form(path) in TABLES and not columns.by_number
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
@@ -104,7 +109,7 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
             continue
         if places is None:
             places = columns.places(where, [clean(cell) for cell in cells])
-            if headed or not all(isinstance(column, int) for column in columns.selected):
+            if headed or not columns.by_number:
                 continue
         pair = []
         for place, language in zip(places, columns.languages, strict=True):

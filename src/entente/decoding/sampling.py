@@ -19,7 +19,7 @@ from entente.settings import SearchSettings
 
 class Sampling(NamedTuple):
     """temperature: divisor of the logits; below 1, likely pieces become likelier. top_k: how many of the likeliest pieces are
-    drawn from (Fan et al. 2018), or None for all."""
+    drawn from (Fan et al. 2018), or None for all. seed: of the draws."""
 
     temperature: float = 1.0
     top_k: int | None = None
@@ -50,16 +50,16 @@ def sample(
         shares = top.values.softmax(-1).cumsum(-1)
         u = torch.tensor([[draws[row][step]] for row in rows], dtype=torch.double)
         places = (shares < u * shares[:, -1:]).sum(-1, keepdim=True).clamp(max=shares.size(1) - 1)
-        drawn = top.indices.gather(1, places)
+        pieces = top.indices.gather(1, places)
         for i, row in enumerate(rows):
-            totals[row] += log_p[i, drawn[i]].item()
-            ended[row] = drawn[i].item() == eos
-            tokens[row] += [] if ended[row] else [int(drawn[i])]
+            totals[row] += log_p[i, pieces[i]].item()
+            ended[row] = pieces[i].item() == eos
+            tokens[row] += [] if ended[row] else [int(pieces[i])]
         step += 1
         index = torch.tensor([i for i, row in enumerate(rows) if not ended[row] and step < limits[row]], dtype=torch.long)
-        token, rows = drawn[index].to(src.device), [rows[i] for i in index.tolist()]
+        token, rows = pieces[index].to(src.device), [rows[i] for i in index.tolist()]
         if len(rows) < len(log_p):
             state = State(*(select(part, index.to(src.device)) for part in state))
-    lengths = [len(pieces) + end for pieces, end in zip(tokens, ended, strict=True)]
+    lengths = [len(row) + end for row, end in zip(tokens, ended, strict=True)]
     scores = [total / length_penalty(settings, length) for total, length in zip(totals, lengths, strict=True)]
     return [[Hypothesis(*hypothesis)] for hypothesis in zip(tokens, scores, ended, strict=True)]

@@ -26,6 +26,11 @@ class Hypothesis(NamedTuple):
     score: float  # log-probability divided by the length penalty
     ended: bool  # whether it reached the end symbol within its length limit
 
+    @property
+    def length(self) -> int:
+        """The number of pieces, counting the end symbol if it was reached."""
+        return len(self.tokens) + self.ended
+
 
 def search_name(settings: SearchSettings) -> str:
     return f"beam {settings.beam}" if settings.beam > 1 else "greedy search"
@@ -55,7 +60,7 @@ def length_penalty(settings: SearchSettings, length: int) -> float:
 
 def log_probability(settings: SearchSettings, hypothesis: Hypothesis) -> float:
     """Returns the log-probability of a hypothesis, in nats."""
-    return hypothesis.score * length_penalty(settings, len(hypothesis.tokens) + hypothesis.ended)
+    return hypothesis.score * length_penalty(settings, hypothesis.length)
 
 
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:

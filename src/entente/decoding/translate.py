@@ -53,30 +53,32 @@ class Translation(NamedTuple):
         return self.log_probability / max(1, self.length)
 
 
+def translation_of(vocabulary: Vocabulary, settings: SearchSettings, hypotheses: Sequence[Hypothesis]) -> Translation:
+    """Returns the translation of a line whose sentences have these hypotheses."""
+    text = vocabulary.text([token for hypothesis in hypotheses for token in hypothesis.tokens])
+    total = sum(log_probability(settings, hypothesis) for hypothesis in hypotheses)
+    lengths, ends = [hypothesis.length for hypothesis in hypotheses], [hypothesis.ended for hypothesis in hypotheses]
+    return Translation(text, total, sum(lengths), all(ends))
+
+
 def translate_lines(
     model: Seq2Seq, vocabulary: Vocabulary, lines: Sequence[str], settings: SearchSettings
 ) -> list[Translation]:
     """Returns the best translation of each line. Models are bad at lines that are unlike their training text, so long lines are
     translated sentence by sentence, and lines in capitals as if they were in small letters; their translation is put in
     capitals."""
-    parts = []
-    for line in map(clean, lines):
-        sentences = sentences_of(line)
-        parts.append(
-            [LETTER.sub(lambda letter: letter[0].upper(), text.lower(), 1) for text in sentences]
-            if _shouts(line)
-            else sentences
-        )
+    cleaned = [clean(line) for line in lines]
+    parts = [[_quiet(text) for text in sentences_of(line)] if _shouts(line) else sentences_of(line) for line in cleaned]
     best = iter(n_best[0] for n_best in translate(model, vocabulary, [*chain.from_iterable(parts)], settings))
-    translations = []
-    for line, sentences in zip(lines, parts, strict=True):
-        hypotheses = [next(best) for _ in sentences]
-        text = vocabulary.text([token for part in hypotheses for token in part.tokens])
-        total = sum(log_probability(settings, part) for part in hypotheses)
-        length = sum(len(part.tokens) + part.ended for part in hypotheses)
-        is_loud, ended = _shouts(clean(line)), all(part.ended for part in hypotheses)
-        translations.append(Translation(text.upper() if is_loud else text, total, length, ended))
-    return translations
+    translations = [translation_of(vocabulary, settings, [next(best) for _ in sentences]) for sentences in parts]
+    return [
+        translation._replace(text=translation.text.upper()) if _shouts(line) else translation
+        for line, translation in zip(cleaned, translations, strict=True)
+    ]
+
+
+def _quiet(sentence: str) -> str:
+    return LETTER.sub(lambda letter: letter[0].upper(), sentence.lower(), 1)
 
 
 def _shouts(line: str) -> bool:
