@@ -1,8 +1,9 @@
-"""Measures in a trained Transformer what learners ask about attention.
+"""Measures in trained Transformers what learners ask about attention.
 
-    python scripts/answers.py CHECKPOINT PAIRS STUDY ...    # by default, all studies
+    python scripts/answers.py PAIRS STUDIES CHECKPOINT ...    # STUDIES: all, or names such as heads,norms
 
-CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target.
+PAIRS is a file with lines of source TAB target, and a CHECKPOINT a checkpoint or a run. With several, such as the seeds of one
+model, the values are means, with their sample standard deviations.
 
 Shapes: S source length, T target length, H heads, D model width, V vocabulary.
 """
@@ -183,22 +184,28 @@ def _ids(model: TrainedModel, pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
 
 
 @torch.inference_mode()
-def main(checkpoint: str, file: str, *names: str) -> None:
+def main(file: str, studies: str, *checkpoints: str) -> None:
+    names = [*STUDIES] if studies == "all" else studies.split(",")
+    if unknown := {*names} - {*STUDIES}:
+        raise InputError(f"{', '.join(unknown)}: no such study; give all, or some of {','.join(STUDIES)}")
     pairs = [pair for pair in read_pairs(Path(file), Columns(("fr", "en"), (1, 2))) if all(pair)]
     if len(pairs) < 2:
         raise InputError(f"{file}: give at least two pairs")
-    model = load(checkpoint, "cpu")
-    if not isinstance(model.model, Transformer):
-        raise InputError(f"{checkpoint}: is not a Transformer")
-    model.model.eval()
-    for name in names or STUDIES:
-        for what, value in STUDIES[name](model, pairs):
-            print(f"| {name} | {what} | {value:,.4g} |", flush=True)
+    models = [load(checkpoint, "cpu") for checkpoint in checkpoints]
+    for checkpoint, model in zip(checkpoints, models, strict=True):
+        if not isinstance(model.model, Transformer):
+            raise InputError(f"{checkpoint}: is not a Transformer")
+        model.model.eval()
+    for name in names:
+        for rows in zip(*(STUDIES[name](model, pairs) for model in models), strict=True):
+            what, values = rows[0][0], [value for _, value in rows]
+            spread = f" ± {statistics.stdev(values):,.2g}" if len(values) > 1 else ""
+            print(f"| {name} | {what} | {statistics.fmean(values):,.4g}{spread} |", flush=True)
 
 
 if __name__ == "__main__":
     with exit_codes():
         start_log()
-        if len(sys.argv) < 3 or {*sys.argv[3:]} - {*STUDIES}:
-            raise InputError(f"give CHECKPOINT PAIRS, and studies if not all of {', '.join(STUDIES)}")
+        if len(sys.argv) < 4:
+            raise InputError("give a file of pairs, studies and checkpoints: python scripts/answers.py PAIRS STUDIES CHECKPOINT ...")
         main(*sys.argv[1:])

@@ -16,7 +16,7 @@ PAIRS = [("Le chat dort.", "The cat sleeps."), ("Le chien rouge mange.", "The re
 def test_each_study_measures_what_it_says(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "pairs.tsv"
     file.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS))
-    answers.main(str(base / "run"), str(file))
+    answers.main(str(file), "all", str(base / "run"))
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line[:1] == "|"]
     values = {(study, what): float(value.replace(",", "")) for study, what, value in rows}
     assert {study for study, _ in values} == {*answers.STUDIES}
@@ -25,6 +25,9 @@ def test_each_study_measures_what_it_says(base: Path, tmp_path: Path, capsys: py
     assert values["linear", "relative error as a function of the whole input"] > 1e-3
     assert 0 < values["positions", "share of positions in the squared norm"] < 1
     assert values["beams", "beam 1, length ratio"] > 0
+
+    answers.main(str(file), "positions", str(base / "run"), str(base / "run"))
+    assert f"{values['positions', 'share of positions in the squared norm']:.4g} ± 0 |" in capsys.readouterr().out
 
     model = entente.load(base / "run", device="cpu")
     distances = [value for (study, _), value in values.items() if study == "heads"]
