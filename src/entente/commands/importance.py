@@ -1,5 +1,5 @@
 """Measure what each head and each sublayer is worth: what BLEU and NLL become without it. Heads are muted, and sublayers are
-skipped, one at a time, in the trained model (Michel et al. 2019; Voita et al. 2019).
+skipped, one at a time, in the trained model (as Michel et al. 2019 for heads).
 
 entente importance checkpoint=outputs/RUN split=test
 entente importance checkpoint=outputs/RUN split=valid search.beam=5
