@@ -207,5 +207,5 @@ if __name__ == "__main__":
     with exit_codes():
         start_log()
         if len(sys.argv) < 4:
-            raise InputError("give a file of pairs, studies and checkpoints: python scripts/answers.py PAIRS STUDIES CHECKPOINT ...")
+            raise InputError("give PAIRS STUDIES CHECKPOINT ...: a file of pairs, studies (or all), and checkpoints")
         main(*sys.argv[1:])

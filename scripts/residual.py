@@ -8,8 +8,8 @@
 Two explanations of why a Transformer without residual connections learns nothing:
 
     collapse    attention averages, so the vectors of a sentence become alike, layer by layer, and gradients vanish (Dong et al.
-                2021, for attention alone). Then it helps to condition the layers better: other initial values, another optimiser,
-                a longer warm-up.
+                2021, for attention alone). Then it helps to condition the layers better: other initial values, another
+                optimiser, a longer warm-up.
     query lost  the output of cross-attention is a mean of source vectors. What the decoder has written so far, which chose the
                 weights, is not in it. Then nothing helps but to hand the query on past cross-attention.
 

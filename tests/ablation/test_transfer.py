@@ -18,8 +18,12 @@ def suite(folder: Path, damage: dict[str, tuple[float, ...]]) -> Path:
 
 
 def test_the_table_says_where_two_corpora_and_the_literature_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    grammar = suite(tmp_path / "grammar", {"no_positions": (0.6, 0.62), "post_norm": (0.11, 0.12), "bilinear_score": (0.1, 0.11)})
-    captions = suite(tmp_path / "captions", {"no_positions": (0.5, 0.54), "post_norm": (0.6, 0.62), "bilinear_score": (0.1, 0.12)})
+    grammar = suite(
+        tmp_path / "grammar", {"no_positions": (0.6, 0.62), "post_norm": (0.11, 0.12), "bilinear_score": (0.1, 0.11)}
+    )
+    captions = suite(
+        tmp_path / "captions", {"no_positions": (0.5, 0.54), "post_norm": (0.6, 0.62), "bilinear_score": (0.1, 0.12)}
+    )
     transfer.main(tmp_path / "out", [grammar, captions])
     lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| `")]
     rows = {name: (verdicts, rest) for name, _, first, _, second, *rest in lines for verdicts in [(first, second)]}
