@@ -186,8 +186,8 @@ def _ids(model: TrainedModel, pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
 @torch.inference_mode()
 def main(file: str, studies: str, *checkpoints: str) -> None:
     names = [*STUDIES] if studies == "all" else studies.split(",")
-    if unknown := {*names} - {*STUDIES}:
-        raise InputError(f"{', '.join(unknown)}: no such study; give all, or some of {','.join(STUDIES)}")
+    if mistakes := [name for name in names if name not in STUDIES]:
+        raise InputError(f"{', '.join(mistakes)}: no such study; give all, or some of {','.join(STUDIES)}")
     pairs = [pair for pair in read_pairs(Path(file), Columns(("fr", "en"), (1, 2))) if all(pair)]
     if len(pairs) < 2:
         raise InputError(f"{file}: give at least two pairs")

@@ -72,7 +72,7 @@ ADAM = ["experiment=ablation_baseline"]
 # The overrides of each repair, and the changes of the model.
 REPAIRS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "none": (ADAM, ()),
-    "muon": (["model.n_layers=3"], ()),
+    "muon": (["model.n_layers=3"], ()),  # the recipe itself has 2
     "warm_up": ([*ADAM, "optim.warmup=600", "optim.decay_from=600"], ()),
     "conditioned": (ADAM, ("conditioned",)),
     "concatenated": (ADAM, ("concatenated",)),
