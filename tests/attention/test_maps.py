@@ -2,11 +2,13 @@
 
 import warnings
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from matplotlib import get_data_path
 from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
@@ -203,7 +205,9 @@ def test_every_head_has_its_number_and_color(layers: int, heads: int) -> None:
 def test_odd_pieces_are_drawn_without_a_warning(piece: str, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A character that the default font lacks is drawn by an installed one, or named in a hint."""
     monkeypatch.setattr(module, "FALLBACKS", {})
-    monkeypatch.setattr(module.fontManager, "ttflist", [e for e in module.fontManager.ttflist if "mpl-data" in e.fname])
+    monkeypatch.setattr(module.fontManager, "ttflist", [])  # the fonts that ship with matplotlib, and no installed one
+    for font in sorted(Path(get_data_path(), "fonts", "ttf").glob("*.ttf")):
+        module.fontManager.addfont(font)
     hints: list[str] = []
     monkeypatch.setattr(module.log, "warning", lambda text, *values: hints.append(text % values))
     figures: list[Any] = [draw(fake(CROSS, 2, 2, [piece, "b"], ["c", piece, piece]), f"{piece} → {piece}") for _ in range(2)]
