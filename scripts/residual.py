@@ -13,24 +13,19 @@ Two explanations of why a Transformer without residual connections learns nothin
     query lost  the output of cross-attention is a mean of source vectors. What the decoder has written so far, which chose the
                 weights, is not in it. Then nothing helps but to hand the query on past cross-attention.
 
-What either predicts was written down before any of these runs:
+What either predicts for each repair (REPAIRS, below) was written down before any of these runs. The repairs:
 
-    repair         what it changes                                                       collapse    query lost
-    none           nothing: `ablation=no_residual`                                       fails       fails
-    muon           the recipe of `make train` (Muon, cosine scores) instead of Adam      learns      fails
-    warm_up        a warm-up three times as long                                         learns      fails
-    conditioned    W_v, W_o and feed-forward matrices start orthogonal, and self-        learns      fails
-                   attention starts sharp: each position attends to itself (after He
-                   et al. 2023, and He and Hofmann 2024)
-    concatenated   after cross-attention, W [x; c] takes the place of x + c, as in the   fails       learns
-                   readout of Bahdanau et al. 2015
-    merged         one softmax over target and source keys takes the place of self- and  fails       learns
-                   cross-attention; a position's weight on itself hands its query on
-    both           `conditioned` and `concatenated`                                      learns      learns
-    rotated        `conditioned`, and feed-forward networks start linear, as the         learns      fails
-                   identity (after Balduzzi et al. 2017)
-    isometric      `rotated` and `concatenated`, and W [x; c] starts as the sum of a     learns      learns
-                   rotation of x and one of c
+    none           nothing: `ablation=no_residual`
+    muon           the recipe of `make train` (Muon, cosine scores) instead of Adam
+    warm_up        a warm-up three times as long
+    conditioned    W_v, W_o and feed-forward matrices start orthogonal, and self-attention starts sharp: each position attends
+                   to itself (after He et al. 2023, and He and Hofmann 2024)
+    concatenated   after cross-attention, W [x; c] takes the place of x + c, as in the readout of Bahdanau et al. 2015
+    merged         one softmax over target and source keys takes the place of self- and cross-attention; a position's weight
+                   on itself hands its query on
+    both           `conditioned` and `concatenated`
+    rotated        `conditioned`, and feed-forward networks start linear, as the identity (after Balduzzi et al. 2017)
+    isometric      `rotated` and `concatenated`, and W [x; c] starts as the sum of a rotation of x and one of c
 
 Shapes: B batch, T target length, P earlier target tokens, S source length, D model width, H heads, K key width.
 """
@@ -47,7 +42,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from matplotlib.figure import Figure
@@ -69,17 +64,28 @@ from entente.trained import TrainedModel, load
 
 FOLDER = Path("outputs/residual")
 ADAM = ["experiment=ablation_baseline"]
-# The overrides of each repair, and the changes of the model.
-REPAIRS: dict[str, tuple[list[str], tuple[str, ...]]] = {
-    "none": (ADAM, ()),
-    "muon": (["model.n_layers=3"], ()),  # the recipe itself has 2
-    "warm_up": ([*ADAM, "optim.warmup=600", "optim.decay_from=600"], ()),
-    "conditioned": (ADAM, ("conditioned",)),
-    "concatenated": (ADAM, ("concatenated",)),
-    "merged": (ADAM, ("merged",)),
-    "both": (ADAM, ("concatenated", "conditioned")),
-    "rotated": (ADAM, ("conditioned", "rotated")),
-    "isometric": (ADAM, ("concatenated", "conditioned", "rotated")),
+FAILS, LEARNS = "fails", "learns"
+
+
+class Repair(NamedTuple):
+    """What a repair should do if representations collapse, and if the query is lost; its changes of the model; its settings."""
+
+    collapse: str
+    query_lost: str
+    changes: tuple[str, ...] = ()
+    overrides: Sequence[str] = ADAM
+
+
+REPAIRS = {
+    "none": Repair(FAILS, FAILS),
+    "muon": Repair(LEARNS, FAILS, overrides=["model.n_layers=3"]),  # the recipe itself has 2
+    "warm_up": Repair(LEARNS, FAILS, overrides=[*ADAM, "optim.warmup=600", "optim.decay_from=600"]),
+    "conditioned": Repair(LEARNS, FAILS, ("conditioned",)),
+    "rotated": Repair(LEARNS, FAILS, ("conditioned", "rotated")),
+    "concatenated": Repair(FAILS, LEARNS, ("concatenated",)),
+    "merged": Repair(FAILS, LEARNS, ("merged",)),
+    "both": Repair(LEARNS, LEARNS, ("concatenated", "conditioned")),
+    "isometric": Repair(LEARNS, LEARNS, ("concatenated", "conditioned", "rotated")),
 }
 SHARP = 2.0  # factor of W_q = W_k, so that the score of a position with itself is about 20 and that with others about 0
 
@@ -179,7 +185,7 @@ def rotate(model: Transformer, seed: int) -> None:
 
 def use(repair: str) -> None:
     """Makes `build`, and so training and loading, return the repaired model."""
-    build.MODELS["transformer"] = partial(Repaired, REPAIRS[repair][1])
+    build.MODELS["transformer"] = partial(Repaired, REPAIRS[repair].changes)
 
 
 @torch.no_grad()
@@ -254,11 +260,9 @@ def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Returns the mean and deviation over seeds of the scores, and means of what was measured at the end."""
-    lines = [
-        "| layers | steps | repair | seeds | test BLEU | valid NLL | gradients | cosine | last word read, by decoder block |"
-    ]
-    lines.append("|---" * 9 + "|")
+    """Returns the predictions, the mean and deviation over seeds of the scores, and means of what was measured at the end."""
+    columns = ["layers", "steps", "repair", "collapse", "query lost", "seeds", "test BLEU", "valid NLL", "gradients", "cosine"]
+    lines = [f"| {' | '.join(columns)} | last word read, by decoder block |", "|---" * (len(columns) + 1) + "|"]
     for (layers, steps, repair), members in groupby(rows, key=itemgetter("layers", "steps", "repair")):
         group = [*members]
         bleu, nll, ratio, cosine = (
@@ -268,7 +272,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         shares = " ".join(f"{statistics.fmean(each):.2f}" for each in zip(*(row["last_word"] for row in group), strict=True))
         scores = f"{statistics.fmean(bleu):.2f}{spread} | {statistics.fmean(nll):.3f}"
         measures = f"{statistics.geometric_mean(ratio):.1e} | {statistics.fmean(cosine):.2f}"
-        lines.append(f"| {layers} | {steps:,} | {repair} | {len(group)} | {scores} | {measures} | {shares} |")
+        predictions = f"{REPAIRS[repair].collapse} | {REPAIRS[repair].query_lost}"
+        lines.append(f"| {layers} | {steps:,} | {repair} | {predictions} | {len(group)} | {scores} | {measures} | {shares} |")
     return "\n".join(lines)
 
 
@@ -299,7 +304,7 @@ if __name__ == "__main__":
                 "resume=auto",
             ]
             start_log()
-            train(["model.residual=[]", *REPAIRS[repair][0], *run, *overrides])
+            train(["model.residual=[]", *REPAIRS[repair].overrides, *run, *overrides])
         elif len(sys.argv) == 3 and sys.argv[1] == "report":
             start_log()
             folder = Path(sys.argv[2])

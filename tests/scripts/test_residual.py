@@ -18,7 +18,7 @@ from residual import REPAIRS, Repaired
 
 def repaired(repair: str, **changes: int) -> Repaired:
     settings = small_settings("transformer", residual=(), **changes)
-    return Repaired(REPAIRS[repair][1], Sizes(SRC_VOCAB, TGT_VOCAB, False, PAD, seed=5), settings).double().eval()  # type: ignore[arg-type]
+    return Repaired(REPAIRS[repair].changes, Sizes(SRC_VOCAB, TGT_VOCAB, False, PAD, seed=5), settings).double().eval()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("repair", REPAIRS)
@@ -75,6 +75,7 @@ def test_a_run_is_trained_and_its_last_word_is_read(tmp_path: Path, monkeypatch:
     assert residual.collect(runs, file) == json.loads(json.dumps(rows)), "a result outlives the directory of its run"
     row = residual.table(rows).splitlines()[-1]
     shares = [float(share) for share in row.rstrip(" |").rpartition("| ")[2].split()]
-    assert row.startswith("| 2 | 4 | merged | 1 | ") and len(shares) == 2 and all(0 < share <= 1 for share in shares)
+    assert row.startswith("| 2 | 4 | merged | fails | learns | 1 | ")
+    assert len(shares) == 2 and all(0 < share <= 1 for share in shares)
     [axes] = residual.draw(rows).axes
     assert axes.lines[0].get_xdata().tolist() == [4]
