@@ -223,7 +223,7 @@ def test_hooks_see_and_replace_activations(model: entente.TrainedModel) -> None:
 def test_bad_arguments_are_refused(model: entente.TrainedModel, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such checkpoint"):
         entente.load(tmp_path)
-    with pytest.raises(InputError, match="source sentence is empty"):
+    with pytest.raises(InputError, match="sentence is empty"):
         model.attention(" ")
     with pytest.raises(InputError, match="pieces"):
         model.score(SOURCE, "cat " * 9000)

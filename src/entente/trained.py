@@ -20,7 +20,16 @@ from entente import checkpoint
 from entente.attention.draw import draw, draw_pair
 from entente.attention.hook_points import Hook, hooked, points
 from entente.attention.interventions import Intervention, intervene, mute, with_means
-from entente.attention.record import KIND_NAMES, NAME_OF_KIND, AttentionMap, has_attention, read_sentence, record, sides_of
+from entente.attention.record import (
+    KIND_NAMES,
+    NAME_OF_KIND,
+    AttentionMap,
+    has_attention,
+    log_probabilities,
+    read_sentence,
+    record,
+    sides_of,
+)
 from entente.console import log
 from entente.data.batches import EvaluationBatches, Rows
 from entente.data.files import clean
@@ -30,11 +39,9 @@ from entente.decoding.search import translation_search, with_changes
 from entente.decoding.translate import translate, translate_lines
 from entente.errors import InputError
 from entente.files import read_file
-from entente.models.seq2seq import evaluating
 
 Text = TypeVar("Text", str, list[str])
 MAX_TOKENS = 2048  # of a batch of `mean_output`
-GREEDY = {"beam": 1, "n_best": 1}
 # Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.
 BUSY = threading.RLock()
 
@@ -142,15 +149,13 @@ class TrainedModel(checkpoint.TrainedRun):
         as_decoded = all(map.as_decoded for map in maps)
         return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]), as_decoded)
 
-    @torch.inference_mode()
     def score(self, source: str, target: str) -> Score:
         """Returns the log-probability that the model gives to each piece of `target` as a translation of `source`."""
         src, tgt = self._ids(source, target)
-        with BUSY, evaluating(self.model):
-            log_probabilities = self._log_probabilities(src, tgt)
-        produced = torch.tensor([*tgt, EOS], device=log_probabilities.device)
-        of_pieces = log_probabilities.gather(1, produced[:, None]).squeeze(1)
-        return Score(self.vocabulary.tgt.pieces(produced.tolist()), of_pieces.cpu())
+        with BUSY:
+            of_all = log_probabilities(self.model, src, tgt).cpu()
+        produced = [*tgt, EOS]
+        return Score(self.vocabulary.tgt.pieces(produced), of_all[range(len(produced)), produced])
 
     @contextmanager
     def intervene(self, *interventions: Intervention) -> Iterator[None]:
@@ -184,7 +189,6 @@ class TrainedModel(checkpoint.TrainedRun):
         with BUSY, hooked(self.model, functions):
             yield
 
-    @torch.inference_mode()
     def run_with_cache(self, source: str, target: str | None = None, names: str = "*") -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the log-probabilities (T, V) of each piece after those of `target` before it, and the activations with a name
         that matches, which may have wildcards. target: by default the greedy translation."""
@@ -193,28 +197,20 @@ class TrainedModel(checkpoint.TrainedRun):
         def keep(value: Tensor, hook: Hook) -> None:
             activations.setdefault(hook.name, []).append(value.clone())
 
-        with BUSY, evaluating(self.model):
+        with BUSY:
             src, tgt = self._ids(source, target)
             with hooked(self.model, [(names, keep)]):
-                log_probabilities = self._log_probabilities(src, tgt)
+                of_all = log_probabilities(self.model, src, tgt)
         # A BiRNN computes its state (B, D) and its alignment (B, 1, S) for each position in turn.
         join = {name: torch.stack if values[0].dim() == 2 else torch.cat for name, values in activations.items()}
-        return log_probabilities, {name: join[name](values, dim=1) for name, values in activations.items()}
-
-    def _log_probabilities(self, src: list[int], tgt: list[int]) -> Tensor:
-        """Returns the log-probabilities (T, V) of each piece after <s> and the pieces of tgt before it."""
-        device = next(self.model.parameters()).device
-        hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]  # (T, D)
-        return self.model.output(hidden).float().log_softmax(-1)
+        return of_all, {name: join[name](values, dim=1) for name, values in activations.items()}
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
         """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""
         _require_text(source)
         if target is not None:
             _require_text(target)
-        if not clean(source):
-            raise InputError("the source sentence is empty")
-        return read_sentence(self.model, self.vocabulary, source, target, with_changes(self.settings.search, GREEDY))
+        return read_sentence(self, source, target)
 
 
 def _require_text(sentence: object) -> None:

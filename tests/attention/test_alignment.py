@@ -14,6 +14,7 @@ from datasets import Dataset
 
 from conftest import ENGLISH, FRENCH
 from entente.attention.alignment import (
+    STEPS,
     Alignments,
     Head,
     Pair,
@@ -170,8 +171,9 @@ def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() ->
     assert alignments.links(Head(0, 1, "read")) == [[(1, 0), (0, 1)], [(1, 0)]]
     assert alignments.agreement(Head(0, 0, "produced")).recall == 0.5
     assert {head.head for head in alignments.heads()} == {0, 1, None} and len(alignments.heads()) == 6
-    rates = [alignments.agreement(Head(0, head, "produced")).aer for head in (0, 1)]
-    torch.testing.assert_close(alignments.error_rates(), torch.tensor([rates]))
+    rates = [[alignments.agreement(Head(0, head, step)).aer for head in (0, 1)] for step in STEPS]
+    assert alignments.error_rates().tolist() == rates[:1] and rates[0] != rates[1]
+    assert alignments.error_rates(STEPS).tolist() == [[min(both) for both in zip(*rates, strict=True)]]
     assert Alignments([turned, links], []).best() == Head(0, None, "produced")
     empty = Alignments([], [])
     assert empty.best() == Head(0, 0, "produced") and empty.links(Head(0, 0, "produced")) == []

@@ -14,6 +14,7 @@ from entente.attention.hook_points import hooked
 from entente.attention.interventions import (
     Intervention,
     cell,
+    describe,
     intervene,
     mute,
     mute_part,
@@ -175,6 +176,11 @@ def test_a_skipped_sublayer_adds_nothing(src: Tensor, tgt: Tensor) -> None:
     expected = changed(model, silent)
     with intervene(model, [skip("encoder", "ff")]):
         close(logits(model, src, tgt), logits(expected, src, tgt))
+
+
+@pytest.mark.parametrize(("kept", "note"), [("self ff cross", "(its input passes)"), ("", "nothing"), ("ff", "only where")])
+def test_what_a_skipped_sublayer_passes_on_is_said(kept: str, note: str) -> None:
+    assert note in describe(small("transformer", residual=tuple(kept.split())), skip("decoder", "ff") | {"sublayer": None})
 
 
 def test_without_the_mask_of_the_future_a_piece_sees_later_ones(src: Tensor, tgt: Tensor) -> None:

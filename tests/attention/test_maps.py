@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from conftest import ENGLISH, FRENCH, SIZES
 from entente.attention import draw as module
 from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_heads, draw_pair
-from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
+from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, KIND_NAMES, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Vocabulary
 from entente.models.seq2seq import pad
 from numerics import model_of, recorded
@@ -60,7 +60,7 @@ def test_the_maps_of_a_batch_are_the_weights_that_the_model_used_without_padding
         weights = torch.cat(calls, -2).unsqueeze(1) if name == "birnn" else calls[0]
         layer = int(path.split(".")[1]) if name == "transformer" else 0
         for n, maps in enumerate(batch):
-            [map] = [map for map in maps if map.kind == kind_of(path)]
+            [map] = [map for map in maps if map.kind == KIND_NAMES[kind_of(path)]]
             assert torch.equal(map.weights[layer], weights[n, :, : len(map.rows), : len(map.columns)])
     for maps, *sides in zip(batch, *ids, strict=True):
         assert [(map.rows, map.columns) for map in maps] == [alone[2:4] for alone in record(model, vocabulary, *sides)]

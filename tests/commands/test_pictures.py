@@ -10,7 +10,6 @@ from entente.attention import record
 from entente.attention.record import read_sentence
 from entente.commands import attention
 from entente.decoding.search import Hypothesis
-from entente.settings import SearchSettings
 
 
 def test_each_sentence_has_its_own_pictures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +28,7 @@ def test_each_sentence_has_its_own_pictures(folder: Path, monkeypatch: pytest.Mo
 def test_the_translation_is_printed(folder: Path) -> None:
     ended = run("attention checkpoint=run layer=1 output=map.png sentence='Le chat.'", folder)
     trained = checkpoint.load(str(folder / "run"))
-    _, target = read_sentence(trained.model, trained.vocabulary, "Le chat.", None, SearchSettings())
+    _, target = read_sentence(trained, "Le chat.", None)
     translation = escape.line(f"transformer: {trained.vocabulary.tgt.decode(target)}")
     assert ended.out.rstrip("\n").split("\n") == ["Le chat.", translation, "map.png"]
 

@@ -295,7 +295,7 @@ sed=1: no such setting; did you mean seed\?""",
         r"inptu=in\.txt: no such setting; did you mean input\?",
     ),
     # Attention.
-    Case("an empty sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
+    Case("an empty sentence", "attention checkpoint=run sentence='  '", "the sentence is empty: give one"),
     Case("an attention map of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
     Case("a trace without a checkpoint", "trace", "checkpoint and example: set one of them, .+"),
     # Suites, and comparisons of runs.

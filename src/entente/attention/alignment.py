@@ -168,10 +168,11 @@ class Alignments:
     def agreement(self, head: Head) -> Agreement:
         return links_agreement(zip(self.links(head), self.gold, strict=True))
 
-    def error_rates(self) -> Tensor:
-        """Returns each head's alignment error rate (L, H) at the producing step."""
-        heads = [head for head in self.heads() if head.step == "produced" and head.head is not None]
-        return torch.tensor([self.agreement(head).aer for head in heads]).reshape(heads[-1].layer + 1, -1)
+    def error_rates(self, steps: Sequence[Step] = ("produced",)) -> Tensor:
+        """Returns each head's alignment error rate (L, H), at that of the steps at which it is lowest."""
+        heads = [head for head in self.heads() if head.step in steps and head.head is not None]
+        rates = torch.tensor([self.agreement(head).aer for head in heads], dtype=torch.float64)
+        return rates.reshape(len(steps), heads[-1].layer + 1, -1).amin(0)
 
     def oracle(self) -> Agreement:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)

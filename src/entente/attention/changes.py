@@ -3,7 +3,6 @@
 Shapes: B sentences, H heads, K width of a head, T queries, S keys.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -14,12 +13,12 @@ from pydantic import Field
 from torch import Tensor
 
 from entente.attention.hook_points import OUTPUTS, Point, Target, Undo, by_heads
-from entente.attention.record import observing, read_sentence
+from entente.attention.record import kind_of, observing, read_pair
 from entente.data.tokenizer import BOS
 from entente.errors import InputError
 from entente.models.seq2seq import Seq2Seq
 from entente.models.transformer import Transformer
-from entente.settings import LISTS, AttentionKind, Count, SearchSettings, Section, Sublayer, setting
+from entente.settings import LISTS, AttentionKind, Count, Section, Sublayer, setting
 from entente.validation import to_text
 
 Side = Literal["encoder", "decoder"]
@@ -28,13 +27,7 @@ Row = Annotated[int, Field(ge=0)]
 Numbers = Annotated[tuple[float, ...], LISTS, Field(min_length=1)]
 Weight = Annotated[float, Field(ge=0, le=1)]
 STEPS = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
-# The kinds of attention, as patterns of their places in the names of `points`
-PLACES = {
-    "encoder": r"encoder\.\d+\.attn",
-    "decoder": r"decoder\.\d+\.attn",
-    "cross": r"decoder\.\d+\.cross_attn",
-    "alignment": "alignment",
-}
+PATTERN = ".hook_pattern"
 
 
 class Change(Section):
@@ -70,8 +63,7 @@ class OfLayers(Change):
 
     def places(self, target: Target, kind: str) -> list[str]:
         """Returns the places of a kind of attention in the names of `points`, one per layer."""
-        pattern = re.compile(rf"({PLACES[kind]})\.hook_pattern")
-        places = [match[1] for name in target.points if (match := pattern.fullmatch(name))]
+        places = [name.removesuffix(PATTERN) for name in target.points if name.endswith(PATTERN) and kind_of(name) == kind]
         if not places:
             raise self.refuse("this model has no such attention")
         return self.among(places)
@@ -202,7 +194,9 @@ class Skip(OfSublayers):
 
     def note(self, target: Target) -> str:
         passes = [bool(point.module.keep) for point in self.sublayers(target, (self.skip,))]
-        return " (its input passes)" if all(passes) else " (nothing passes: it has no residual connection)"
+        if not any(passes):
+            return " (nothing passes: it has no residual connection)"
+        return " (its input passes)" if all(passes) else " (its input passes only where there are residual connections)"
 
 
 class Weights(OfHeads):
@@ -264,8 +258,7 @@ class Unmask(Change):
 
     def apply(self, target: Target) -> Iterator[Undo]:
         kinds = ("decoder",) if self.unmask == "future" else ("encoder", "cross", "alignment")
-        places = "|".join(PLACES[kind] for kind in kinds)
-        points = [point for name, point in target.points.items() if re.fullmatch(rf"({places})\.hook_pattern", name)]
+        points = [point for name, point in target.points.items() if name.endswith(PATTERN) and kind_of(name) in kinds]
         model: Any = target.model
         if not points or not (getattr(model, "mask_future", True) if self.unmask == "future" else model.mask_padding):
             raise self.refuse("this model has no such mask")
@@ -290,7 +283,7 @@ class Patch(OfHeads):
 
     def apply(self, target: Target) -> Iterator[Undo]:
         assert target.vocabulary
-        src, tgt = read_sentence(target.model, target.vocabulary, self.source, self.target, SearchSettings())
+        src, tgt = read_pair(target.vocabulary, self.source, self.target)
         for place in self.places(target, self.patch):
             heads, weights = self.heads(target, place), target.points[f"{place}.hook_pattern"]
             if self.of == "output":

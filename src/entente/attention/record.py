@@ -6,7 +6,6 @@ numbers and leaves no flag, attribute or hook in the model.
 Shapes: B or N sentences, S source length, T target length (both include the end symbol), L layers, H heads.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,20 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from entente.checkpoint import TrainedRun
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
+from entente.decoding.search import with_changes
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Seq2Seq, evaluating, pad
-from entente.settings import SearchSettings
 
 ENCODER, DECODER, CROSS, ALIGNMENT = "encoder self-attention", "decoder masked self-attention", "cross-attention", "alignment"
 TO_SOURCE = (CROSS, ALIGNMENT)
 KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # names used by commands
 NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
-# Maps each shortened module path (see `kind_of`) to its kind of attention.
-KINDS = {"encoder.self": ENCODER, "decoder.self": DECODER, "decoder.cross": CROSS, "": ALIGNMENT}
 Side = Literal["source", "produced", "read"]
 EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros gives no NaN
 
@@ -114,30 +112,43 @@ def has_attention(model: nn.Module) -> bool:
     return any(isinstance(module, AttentionWeights) for module in model.modules())
 
 
-def read_sentence(
-    model: Seq2Seq, vocabulary: Vocabulary, source: str, target: str | None, settings: SearchSettings
-) -> tuple[list[int], list[int]]:
-    """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the model's own translation.
+def read_sentence(run: TrainedRun, source: str, target: str | None) -> tuple[list[int], list[int]]:
+    """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the model's greedy translation.
     Raises InputError if the source is empty, or if the source or the target is too long."""
-    source = clean(source)
-    if not source:
-        raise InputError("sentence is empty: give one as sentence='...'")
-    vocabulary.src.refuse_too_long(source, "sentence")
-    [src] = vocabulary.encode_src([source])
+    src, tgt = read_pair(run.vocabulary, source, target or "")
     if target is None:
-        return src, translate(model, vocabulary, [source], settings)[0][0].tokens
-    vocabulary.tgt.refuse_too_long(clean(target), "target")
-    return src, vocabulary.tgt.encode(clean(target))
+        greedy = with_changes(run.settings.search, {"beam": 1, "n_best": 1})
+        tgt = translate(run.model, run.vocabulary, [source], greedy)[0][0].tokens
+    return src, tgt
+
+
+def read_pair(vocabulary: Vocabulary, source: str, target: str) -> tuple[list[int], list[int]]:
+    """Returns the source ids with EOS, and the target ids without BOS and EOS. Raises InputError if the source is empty, or if
+    one of the two is too long."""
+    source, target = clean(source), clean(target)
+    if not source:
+        raise InputError("the sentence is empty: give one")
+    vocabulary.src.refuse_too_long(source, "sentence")
+    vocabulary.tgt.refuse_too_long(target, "target")
+    return vocabulary.encode_src([source])[0], vocabulary.tgt.encode(target)
+
+
+def log_probabilities(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int]) -> Tensor:
+    """Returns the log-probabilities (T, V) of each piece after BOS and the pieces of tgt before it. src ends with EOS."""
+    with observing(model) as device:
+        hidden = model(torch.tensor([[*src]], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]  # (T, D)
+        return model.output(hidden).float().log_softmax(-1)
 
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
     """Returns the maps of one sentence pair, one per kind of attention. src ends with EOS; tgt has neither BOS nor EOS."""
     [maps] = record_batch(model, vocabulary, [src], [tgt])
-    half = (len(tgt) + 2) // 2
-    with observing(model) as device:
-        source, read = torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device)
-        full, part = model(source, read)[:, :half], model(source, read[:, :half])
-    is_causal = torch.allclose(full, part, rtol=1e-3, atol=1e-4)  # the decoder's output ignores later target pieces
+    # A row may neither have weights on later pieces nor share a softmax with later rows.
+    is_causal = all(
+        not map.weights.triu(1).any() and torch.allclose(map.weights.sum(-1), torch.tensor(1.0))
+        for map in maps
+        if map.kind == DECODER
+    )
     return [map._replace(as_decoded=is_causal or map.kind == ENCODER) for map in maps]
 
 
@@ -156,7 +167,7 @@ def record_batch(
     layers: defaultdict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for path, calls_of_module in calls.items():
         weights, allowed = weights_of(calls_of_module)
-        layers[kind_of(path)].append((weights.float().cpu(), allowed.any(1).cpu()))
+        layers[KIND_NAMES[kind_of(path)]].append((weights.float().cpu(), allowed.any(1).cpu()))
     maps: list[list[AttentionMap]] = [[] for _ in src]
     for kind, stack in layers.items():
         weights = torch.stack([weights for weights, _ in stack], dim=1)  # (N, L, H, T, S)
@@ -183,9 +194,10 @@ def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
     return weights.reshape(heads), reachable.reshape(heads)
 
 
-def kind_of(path: str) -> str:
-    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights"."""
-    return KINDS[re.sub(r"\.\d+|_?attention\.weights$", "", path)]
+def kind_of(name: str) -> str:
+    """Returns the kind of attention to which a module's path or an activation's name belongs, as in KIND_NAMES."""
+    side = name.partition(".")[0]
+    return "cross" if "cross" in name else side if side in ("encoder", "decoder") else "alignment"
 
 
 def sides_of(kind: str) -> tuple[Side, Side]:

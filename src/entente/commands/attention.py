@@ -26,7 +26,7 @@ from entente.errors import InputError
 from entente.files import open_atomic
 from entente.models.seq2seq import Seq2Seq
 from entente.process import prepare_process
-from entente.settings import AttentionKind, SearchSettings
+from entente.settings import AttentionKind
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg")  # any other output is a folder
 FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats
@@ -48,7 +48,7 @@ def main(settings: AttentionSettings) -> None:
         run = checkpoint.load(path)
         model, vocabulary = run.model, run.vocabulary
         name = f"{number}. {run.settings.model.name}" if len(paths) > 1 else str(run.settings.model.name)
-        src, tgt = record.read_sentence(model, vocabulary, source, target, SearchSettings())
+        src, tgt = record.read_sentence(run, source, target)
         if not target:
             sentences.append(f"{name}: {vocabulary.text(tgt)}")
         if not record.has_attention(model):

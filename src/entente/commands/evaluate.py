@@ -11,11 +11,12 @@ from pathlib import Path
 from rich.console import Console
 
 from entente import checkpoint
+from entente.attention.changes import STEPS
 from entente.attention.interventions import describe, intervene, with_means
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.outcomes import outcomes_of, table
 from entente.commands.settings import EvaluateSettings
-from entente.commands.stored import own_corpus, stored_corpus
+from entente.commands.stored import scored_data
 from entente.console import Task, log
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.batches import split_of
@@ -36,14 +37,15 @@ def main(settings: EvaluateSettings) -> None:
     output = Path(settings.output) if settings.output else None
     if output and (output / "config.yaml").exists():  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
+    if any({"unmask": "future"} in each for each in (settings.interventions, *settings.tables)):
+        raise InputError(STEPS)
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
     search = with_changes(run.settings.search, settings.search.model_dump())
     scoring = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
     tokenize = bleu_tokenizer(run.settings, scoring)
-    corpus, splits = _own_files(settings) if settings.src else _stored_splits(settings, run)
-    batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
-    data = TranslationData(corpus, run.vocabulary, batch)
+    data = scored_data(settings, run)
+    splits = _splits(settings, data.corpus)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
     if settings.tables:
         results = {}
@@ -106,18 +108,13 @@ def _measured(run: checkpoint.TrainedRun, data: TranslationData, splits: list[st
     return {split: measured[split] for split in splits}
 
 
-def _stored_splits(settings: EvaluateSettings, run: checkpoint.TrainedRun) -> tuple[Corpus, list[str]]:
-    """Returns the corpus of the run, and the requested splits without duplicates."""
-    corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
+def _splits(settings: EvaluateSettings, corpus: Corpus) -> list[str]:
+    """Returns the requested splits without duplicates. Reads gold links into the corpus, if there are any."""
+    if settings.src:
+        [name] = corpus.tests
+        if settings.alignments:
+            corpus.gold[name] = read_pharaoh(Path(settings.alignments), corpus.valid["src"], corpus.valid["tgt"])
+        return [name]
     names = [settings.split] if isinstance(settings.split, str) else settings.split
     splits = (["valid", *corpus.tests] if name == "all" else [name] for name in names)
-    return corpus, list(dict.fromkeys(chain.from_iterable(splits)))
-
-
-def _own_files(settings: EvaluateSettings) -> tuple[Corpus, list[str]]:
-    """Returns the corpus of the user's files, with their gold links if given, and the name of its only test set."""
-    corpus = own_corpus(settings)
-    [name] = corpus.tests
-    if settings.alignments:
-        corpus.gold[name] = read_pharaoh(Path(settings.alignments), corpus.valid["src"], corpus.valid["tgt"])
-    return corpus, [name]
+    return list(dict.fromkeys(chain.from_iterable(splits)))

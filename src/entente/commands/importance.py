@@ -21,9 +21,8 @@ from entente.attention.interventions import Intervention, mute, mute_part, skip
 from entente.attention.record import KIND_NAMES
 from entente.commands.outcomes import Outcome, outcomes_of, table
 from entente.commands.settings import ImportanceSettings
-from entente.commands.stored import own_corpus, stored_corpus
+from entente.commands.stored import scored_data
 from entente.console import log
-from entente.data.module import TranslationData
 from entente.decoding.search import search_name, with_changes
 from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer
@@ -50,10 +49,8 @@ def main(settings: ImportanceSettings) -> None:
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
     search, parts = with_changes(run.settings.search, settings.search.model_dump()), [*parts_of(run.model)]
-    batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
-    corpus = own_corpus(settings) if settings.src else stored_corpus(run, settings.checkpoint, settings.trust_data)
-    split = next(iter(corpus.tests)) if settings.src else settings.split
-    data = TranslationData(corpus, run.vocabulary, batch)
+    data = scored_data(settings, run)
+    split = next(iter(data.corpus.tests)) if settings.src else settings.split
     lists, tokenize = [[part.intervention] for part in parts], bleu_tokenizer(run.settings, run.settings.evaluation)
     with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
         plain, *outcomes = outcomes_of(run, data, split, lists, search, tokenize, output)

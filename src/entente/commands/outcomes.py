@@ -7,11 +7,9 @@ from typing import NamedTuple
 from rich.table import Column, Table
 
 from entente import checkpoint
-from entente.attention.changes import STEPS
 from entente.attention.interventions import Intervention, intervene, parse, with_means
 from entente.console import Task, show_share
 from entente.data.module import TranslationData
-from entente.errors import InputError
 from entente.evaluation import evaluate
 from entente.settings import SearchSettings
 
@@ -40,8 +38,7 @@ def outcomes_of(
     resolved = [with_means(run.model, each, lambda: data.evaluation("valid").batches) for each in ([], *lists)]
     for interventions in resolved:  # a mistake is found before anything is evaluated
         with intervene(run.model, interventions, run.vocabulary):
-            if {"unmask": "future"} in interventions:
-                raise InputError(STEPS)
+            pass
     if output:
         output.mkdir(parents=True, exist_ok=True)  # fails before the work if there can be no such folder
     translations: list[str] = []

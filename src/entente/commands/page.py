@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from entente import checkpoint
+from entente.attention.alignment import STEPS
 from entente.attention.numbers import measure, pairs_of
-from entente.attention.record import has_attention
 from entente.commands.settings import PageSettings
 from entente.console import Task, log
 from entente.data.corpora import read_corpus
@@ -20,7 +20,7 @@ from entente.data.files import clean
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.files import read_file, write_text
-from entente.page import Sentence, Shown, alignment_errors, html
+from entente.page import Sentence, Shown, html
 from entente.process import prepare_process
 
 SENTENCES = 20
@@ -68,9 +68,8 @@ def _test_data(run: checkpoint.TrainedRun) -> TranslationData:
 
 
 def _errors(run: checkpoint.TrainedRun, data: TranslationData) -> list[list[float]]:
-    if not has_attention(run.model):
-        return []
-    return alignment_errors(measure(run.model, run.vocabulary, pairs_of(data, "test"))[1])
+    alignments = measure(run.model, run.vocabulary, pairs_of(data, "test"))[1]
+    return alignments.error_rates(STEPS).tolist() if alignments.gold else []
 
 
 def _of_corpus(data: TranslationData) -> list[Sentence]:

@@ -7,6 +7,7 @@ from entente.commands.settings import ScoringSettings
 from entente.console import log
 from entente.data.corpora import Corpus, corpus_of, describe_sources, read_corpus
 from entente.data.files import read_parallel
+from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.files import is_split
 
@@ -21,7 +22,12 @@ def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
     return read_corpus(run.settings.data, Path("outputs/cache"))
 
 
-def own_corpus(settings: ScoringSettings) -> Corpus:
-    """Returns a corpus whose only test set holds the files `src` and `tgt`."""
-    src, tgt = Path(str(settings.src)), Path(str(settings.tgt))
-    return corpus_of(read_parallel(src, tgt), src.name if is_split(src.name) else "own", f"{src} and {tgt}")
+def scored_data(settings: ScoringSettings, run: TrainedRun) -> TranslationData:
+    """Returns the corpus that the checkpoint names, or one whose only test set holds the files `src` and `tgt`."""
+    if settings.src and settings.tgt:
+        src, tgt = Path(settings.src), Path(settings.tgt)
+        corpus = corpus_of(read_parallel(src, tgt), src.name if is_split(src.name) else "own", f"{src} and {tgt}")
+    else:
+        corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
+    batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
+    return TranslationData(corpus, run.vocabulary, batch)

@@ -20,7 +20,6 @@ from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS
 from entente.files import write_text
 from entente.process import prepare_process
-from entente.settings import SearchSettings
 
 
 def main(settings: TraceSettings) -> None:
@@ -32,7 +31,7 @@ def main(settings: TraceSettings) -> None:
     else:
         run = checkpoint.load(str(settings.checkpoint))
         target = clean(settings.target or "") or None
-        src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, target, SearchSettings())
+        src, tgt = record.read_sentence(run, settings.sentence, target)
         read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
         labels = Labels(run.vocabulary.src.pieces(src), read, produced)
         text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *numbers)

@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from torch import Tensor
 
-from entente.attention.alignment import STEPS, Alignments, Head
-from entente.attention.record import NAME_OF_KIND, has_attention, observing, record
+from entente.attention.record import NAME_OF_KIND, log_probabilities, record
 from entente.checkpoint import TrainedRun
 from entente.data import files, tokenizer, words
 from entente.data.alignments import Gold
-from entente.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary
+from entente.data.tokenizer import EOS, Tokenizer, Vocabulary
 from entente.decoding.search import with_changes
 from entente.decoding.translate import translate
 from entente.models.seq2seq import Seq2Seq, parameter_count
@@ -50,7 +49,8 @@ class Sentence(NamedTuple):
 
 class Shown(NamedTuple):
     """A model on the page. path: as `entente.load` takes it. metrics: the content of metrics.json, or {}. importance: that of
-    importance.json, or {}. errors: see `alignment_errors`."""
+    importance.json, or {}. errors: the alignment error rate of each head of the attention to the source (L, H), if it is
+    known, at the step that fits it better."""
 
     name: str
     path: str
@@ -90,15 +90,6 @@ def weights(model: Seq2Seq) -> tuple[list[tuple[list[str], list[int]]], str]:
     values = b"".join(part.numpy().tobytes() for part in parts)
     shapes = [(same, list(part.shape)) for same, part in zip(names.values(), parts, strict=True)]
     return shapes, base64.b64encode(values).decode()
-
-
-def alignment_errors(alignments: Alignments) -> list[list[float]]:
-    """Returns the alignment error rate of each head of the attention to the source (L, H), at the step that fits it better."""
-    if not alignments.gold:
-        return []
-    n_layers, n_heads = alignments.predicted[0].shape[1:3]
-    heads = range(max(1, n_heads - 1))  # without the mean of several heads
-    return [[min(alignments.agreement(Head(i, j, step)).aer for step in STEPS) for j in heads] for i in range(n_layers)]
 
 
 def _model(shown: Shown, first: TrainedRun, source: str) -> dict[str, Any]:
@@ -153,24 +144,18 @@ def first_result(run: TrainedRun, source: str) -> dict[str, Any]:
     [src] = vocabulary.encode_src([files.clean(source)])
     greedy = with_changes(run.settings.search, {"beam": 1, "n_best": 1})
     tgt, _, ended = translate(model, vocabulary, [source], greedy)[0][0]
-    maps = record(model, vocabulary, src, tgt) if has_attention(model) else []
-    with observing(model) as device:
-        hidden = model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))[0]
-        log_probabilities = model.output(hidden).float().log_softmax(-1).cpu()  # (T, V)
-    top = log_probabilities.topk(min(ALTERNATIVES, log_probabilities.size(1)))
-    chosen = log_probabilities[range(len(tgt) + 1), [*tgt, EOS]]
+    of_all = log_probabilities(model, src, tgt).cpu()  # (T, V)
+    top = of_all.topk(min(ALTERNATIVES, of_all.size(1)))
+    chosen = of_all[range(len(tgt) + 1), [*tgt, EOS]]
     return {
         "src": src,
         "tgt": tgt,
         "ended": ended,
-        "chosen": [round(value, 4) for value in chosen.tolist()],
-        "alternatives": [
-            [[token, round(value, 4)] for token, value in zip(*row, strict=True)]
-            for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        ],
-        "weights": {NAME_OF_KIND[map.kind]: _rounded(map.weights.tolist()) for map in maps},
+        "chosen": rounded(chosen, 4),
+        "alternatives": [[*zip(*row, strict=True)] for row in zip(top.indices.tolist(), rounded(top.values, 4), strict=True)],
+        "weights": {NAME_OF_KIND[map.kind]: rounded(map.weights, 3) for map in record(model, vocabulary, src, tgt)},
     }
 
 
-def _rounded(values: Any) -> Any:
-    return [_rounded(value) for value in values] if isinstance(values, list) else round(values, 3)
+def rounded(values: Tensor, decimals: int) -> Any:
+    return values.double().round(decimals=decimals).tolist()
