@@ -7,6 +7,7 @@ The exit codes are those of the exceptions in entente.errors, and 2 after a file
 
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -155,7 +156,9 @@ def report(error: BaseException) -> int | None:
             code, lines = 128 + error.number, [str(error)]
         case OSError():
             code, lines = 2, [f"error: {error.filename or 'input or output'}: {reason(error)}"]
-        case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or "memory" in str(error):
+        case MemoryError() | RuntimeError() if isinstance(error, MemoryError) or re.search(
+            "(out of|allocate) memory", str(error)
+        ):
             code, lines = 2, ["error: out of memory; lower data.batch.max_tokens, the model's widths or search.beam"]
         case _:
             return None

@@ -36,7 +36,7 @@ from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import unseen
 from entente.decoding.search import translation_search, with_changes
-from entente.decoding.translate import translate, translate_lines
+from entente.decoding.translate import sentences_of, translate_lines
 from entente.errors import InputError
 from entente.files import read_file
 
@@ -126,16 +126,14 @@ class TrainedModel(checkpoint.TrainedRun):
         for side, lines in ((self.vocabulary.src, texts), (self.vocabulary.tgt, prefixes)):
             for line in lines:
                 _require_text(line)
-                side.refuse_too_long(clean(line), repr(line[:30]))
+                for sentence in [line] if prefixes else sentences_of(clean(line)):
+                    side.refuse_too_long(clean(sentence), repr(line[:30]))
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
         search = with_changes(translation_search(self.settings.search), changes)
         if message := unseen(word for sentence in texts for word in self.new_words(clean(sentence))):
             log.warning("%s", message)
         with BUSY:
-            if prefixes:
-                results = translate(self.model, self.vocabulary, texts, search, prefixes=prefixes)
-                return [self.vocabulary.text(n_best[0].tokens) for n_best in results]
-            return [translation.text for translation in translate_lines(self.model, self.vocabulary, texts, search)]
+            return [best.text for [best] in translate_lines(self.model, self.vocabulary, texts, search, prefixes)]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""

@@ -15,6 +15,7 @@ from entente.ablation.analysis import contrasts, words_of_one
 from entente.ablation.comparison import compare
 from entente.ablation.report import page, show
 from entente.ablation.runs import read_runs
+from entente.settings import RunSettings
 from speedrun import draw
 
 BASE: dict[str, Any] = {
@@ -60,6 +61,16 @@ def test_runs_that_differ_only_in_the_seed_are_one_row(tmp_path: Path) -> None:
     assert "There is nothing to compare it with." in page(alone, read(tmp_path, *bases))
 
 
+def test_a_setting_that_a_run_is_too_old_to_have_is_no_difference(tmp_path: Path) -> None:
+    runs = [write(tmp_path, f"x-seed{seed}", 0.1, seed=seed) for seed in (1, 2)]
+    for path, removed in zip(runs, ((), ("sliced_heads", "n_heads")), strict=True):
+        config = RunSettings.model_validate(yaml.safe_load((path / "config.yaml").read_text())).stored()
+        for name in removed:
+            del config["model"][name]
+        (path / "config.yaml").write_text(yaml.safe_dump(config))
+    assert read(tmp_path, *runs).variants == ["x"]
+
+
 def test_settings_that_differ_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = write(tmp_path, "a-transformer")
     cut = write(tmp_path, "a-cut", model__residual=[], variant="no_residual")
@@ -71,6 +82,7 @@ def test_settings_that_differ_are_listed(tmp_path: Path, capsys: pytest.CaptureF
         "seed": [[1], [1], [3]],
         "model.name": ["transformer", "transformer", "birnn"],
         "model.residual": [["self", "cross"], [], "???"],
+        "model.score": ["dot", "dot", "additive"],
         "optim.lr": [0.003, 0.003, 0.1],
     }  # n_heads and d_hidden are not listed: each has the same value in all runs that have it
     show(compare(suite, 200), suite)

@@ -9,36 +9,40 @@ from torch import Tensor
 
 from bad_inputs import run
 from conftest import BOS, EOS
-from entente.decoding.sampling import Sampling, sample
-from entente.decoding.search import log_probability, search
+from entente.decoding.search import Hypothesis, Sampling, length_penalty, search
 from entente.models.seq2seq import Seq2Seq
 from entente.settings import SearchSettings
 
 SETTINGS = SearchSettings(length_penalty=0.7, length_factor=1.5, length_offset=3)
 
 
-def drawn(model: Seq2Seq, src: Tensor, sampling: Sampling, numbers: list[int]) -> list[tuple[list[int], bool]]:
-    return [(h.tokens, h.ended) for [h] in sample(model, src, SETTINGS, sampling, numbers, BOS, EOS)]
+def drawn(model: Seq2Seq, src: Tensor, sampling: Sampling, numbers: list[int]) -> list[Hypothesis]:
+    return [h for [h] in search(model, src, SETTINGS, BOS, EOS, sampling=sampling, numbers=numbers)]
+
+
+def tokens(hypotheses: list[Hypothesis]) -> list[tuple[list[int], bool]]:
+    return [(h.tokens, h.ended) for h in hypotheses]
 
 
 def test_a_draw_depends_on_seed_and_line_and_not_on_the_batch(model: Seq2Seq, src: Tensor) -> None:
     numbers = [3, 11, 7, 5, 2]
-    together = drawn(model, src, Sampling(1.5), numbers)
+    together = tokens(drawn(model, src, Sampling(1.5), numbers))
     for row, number in enumerate(numbers):
-        assert drawn(model, src[row : row + 1], Sampling(1.5), [number]) == [together[row]]
-    assert drawn(model, src, Sampling(1.5), [4, 12, 8, 6, 1]) != together != drawn(model, src, Sampling(1.5, seed=2), numbers)
+        assert tokens(drawn(model, src[row : row + 1], Sampling(1.5), [number])) == [together[row]]
+    others = (Sampling(1.5), [4, 12, 8, 6, 1]), (Sampling(1.5, seed=2), numbers)
+    assert all(tokens(drawn(model, src, *other)) != together for other in others)
 
 
 def test_the_likeliest_piece_alone_is_greedy_search(model: Seq2Seq, src: Tensor) -> None:
-    found = sample(model, src, SETTINGS, Sampling(3.0, top_k=1), [*range(len(src))], BOS, EOS)
-    for [ours], [greedy] in zip(found, search(model, src, SETTINGS, BOS, EOS), strict=True):
+    likeliest = drawn(model, src, Sampling(3.0, top_k=1), [*range(len(src))])
+    for ours, [greedy] in zip(likeliest, search(model, src, SETTINGS, BOS, EOS), strict=True):
         assert (ours.tokens, ours.ended) == (greedy.tokens, greedy.ended) and ours.score == pytest.approx(greedy.score)
 
 
 def test_pieces_are_drawn_with_their_probabilities_and_scored_with_them(model: Seq2Seq, src: Tensor) -> None:
     lines, temperature = 1009, 0.5
     one = src[:1]
-    hypotheses = [h for [h] in sample(model, one.expand(lines, -1), SETTINGS, Sampling(temperature), [*range(lines)], BOS, EOS)]
+    hypotheses = drawn(model, one.expand(lines, -1), Sampling(temperature), [*range(lines)])
     hidden, _ = model.decode(torch.tensor([[BOS]]), model.encode(one))
     logits = model.output(hidden)[0, 0].detach()
     logits[model.pad_id] = -torch.inf
@@ -53,7 +57,7 @@ def test_pieces_are_drawn_with_their_probabilities_and_scored_with_them(model: S
     rows[:, model.pad_id] = -torch.inf
     written = [*best.tokens, EOS] if best.ended else best.tokens
     total = sum(rows.log_softmax(-1)[t, piece].item() for t, piece in enumerate(written))
-    assert log_probability(SETTINGS, best) == pytest.approx(total)
+    assert best.score * length_penalty(SETTINGS, best.length) == pytest.approx(total)
 
 
 def test_the_command_draws_the_same_lines_in_any_batches(base: Path, tmp_path: Path) -> None:

@@ -290,7 +290,9 @@ def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> Non
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_texts_are_translated_as_if_alone_on_any_number_of_threads(name: str, threads: int) -> None:
+def test_texts_are_translated_as_if_alone_on_any_number_of_threads(
+    name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim.", "Le chat a faim, Jane dort."]
     pieces = Tokenizer.train(lines * 3, 290)
     vocabulary, settings = Vocabulary(pieces, pieces, joint=True), SearchSettings(beam=2, n_best=2, **LIMITED)
@@ -298,7 +300,8 @@ def test_texts_are_translated_as_if_alone_on_any_number_of_threads(name: str, th
     texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0]), lines[3]]
     alone = [translate(model, vocabulary, [text], settings)[0] for text in texts]
     torch.set_num_threads(threads)
-    together = translate(model, vocabulary, texts, settings, max_tokens=13)
+    monkeypatch.setattr("entente.decoding.translate.MAX_TOKENS", 13)
+    together = translate(model, vocabulary, texts, settings)
     assert torch.get_num_threads() == threads
     assert [[h.tokens for h in n_best] for n_best in together] == [[h.tokens for h in n_best] for n_best in alone]
     assert together[0] == together[2] == [Hypothesis([], 0.0, True)]

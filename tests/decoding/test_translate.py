@@ -15,7 +15,7 @@ from bad_inputs import run
 from entente.data.tokenizer import BOS, Vocabulary
 from entente.decoding.search import Hypothesis
 from entente.decoding.translate import sentences_of, translate, translate_lines
-from entente.settings import SearchSettings
+from entente.errors import InputError
 
 SENTENCES = ["Le chat voit le chien.", "Le grand chien dort !", "« Le chat mange ? »", "Le Dr. Petit dort…"]
 
@@ -36,7 +36,7 @@ def test_lines_unlike_the_training_text_are_translated_as_if_they_were_like_it(
     run = entente.load(base / "run", device="cpu")
     asked: list[str] = []
 
-    def echo(model: object, vocabulary: Vocabulary, sentences: list[str], settings: SearchSettings) -> list[list[Hypothesis]]:
+    def echo(model: object, vocabulary: Vocabulary, sentences: list[str], *_: object) -> list[list[Hypothesis]]:
         asked.extend(sentences)
         return [[Hypothesis(vocabulary.tgt.encode(text), -2.0, "?" not in text)] for text in sentences]
 
@@ -44,7 +44,7 @@ def test_lines_unlike_the_training_text_are_translated_as_if_they_were_like_it(
     long = " ".join(SENTENCES * 5)
     lines = [long, "", "« JE SUIS LÀ. »", "OTAN", long.upper()]
     settings = run.settings.search.model_copy(update={"length_penalty": 0.0})
-    results = translate_lines(run.model, run.vocabulary, lines, settings)
+    results = [best for [best] in translate_lines(run.model, run.vocabulary, lines, settings)]
     small = [sentence.replace("Dr. Petit", "dr. petit") for sentence in SENTENCES * 5]
     assert asked == [*SENTENCES * 5, "", "« Je suis là. »", "OTAN", *small]
     assert [result.text for result in results] == [long, "", "« JE SUIS LÀ. »", "OTAN", long.upper()]
@@ -53,6 +53,18 @@ def test_lines_unlike_the_training_text_are_translated_as_if_they_were_like_it(
         len(run.vocabulary.tgt.encode(sentence)) + ("?" not in sentence) for sentence in SENTENCES * 5
     )
     assert results[0].mean == -40 / results[0].length
+
+
+def test_a_line_is_too_long_only_if_one_of_its_sentences_is(base: Path, tmp_path: Path) -> None:
+    run_of = entente.load(base / "run", device="cpu")
+    line = " ".join(SENTENCES[:3] * 60)
+    with pytest.raises(InputError, match="has .* pieces"):
+        run_of.vocabulary.src.refuse_too_long(line, "line")
+    (tmp_path / "in.txt").write_text(line)
+    ended = run(f"translate checkpoint={base / 'run'} input=in.txt search.beam=1", tmp_path)
+    assert ended.code == 0 and ended.out == run_of.translate(line, beam=1) + "\n"
+    refused = run(f"translate checkpoint={base / 'run'} input=in.txt search.n_best=2 search.beam=2", tmp_path)
+    assert refused.code == 2 and "line 1" in refused.err, "several translations are of whole lines"
 
 
 def test_scores_are_means_over_pieces_and_flags_say_what_to_distrust(base: Path, tmp_path: Path) -> None:

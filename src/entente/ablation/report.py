@@ -14,7 +14,7 @@ from entente import escape
 from entente.ablation.analysis import samples, words_of_one
 from entente.ablation.causes import Points, explain
 from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis
-from entente.ablation.comparison import DIVERGED, HARMED, NOT_COMPARED, Comparison, Row, compare
+from entente.ablation.comparison import DIVERGED, HARMED, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
 from entente.ablation.significance import ALPHA, DUNNETT, EQUIVALENT, POOLED, TRIALS
 from entente.console import Task
@@ -135,7 +135,7 @@ def markdown(comparison: Comparison) -> str:
 
 def page(comparison: Comparison, suite: Suite) -> str:
     rows, first = comparison.rows, comparison.first
-    is_pair = suite.listed and len(suite.runs) == len(rows) == 2 and rows[1]["verdict"] != NOT_COMPARED
+    is_pair = suite.listed and len(suite.runs) == len(rows) == 2 and all(first in run.metrics for run in suite.runs)
     lengths = [split for split in comparison.splits if split in (first, "test_long")]
     colors = {row["variant"]: COLORS.get(row["verdict"], OTHER) for row in rows}
 

@@ -13,6 +13,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -25,7 +26,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from entente.errors import InputError
 from entente.files import read_file, read_yaml
-from entente.settings import MISSING
+from entente.settings import MISSING, RunSettings
 from entente.validation import flat
 
 BASELINE, ROWS = "baseline", "runs.jsonl.gz"
@@ -154,7 +155,7 @@ def runs_in(folder: Path) -> list[Run]:
     runs = []
     for row in map(json.loads, rows):
         name = f"{row['variant']}-seed{row['seed']}"
-        runs.append(Run(folder / name, row["config"], row["metrics"], row["training"], row))
+        runs.append(Run(folder / name, _complete(row["config"]), row["metrics"], row["training"], row))
     keys = {run.key for run in runs}
     directories = sorted(path.parent for path in folder.glob("*/config.yaml"))
     return runs + [run for run in map(read_run, directories) if run.key not in keys]
@@ -163,7 +164,15 @@ def runs_in(folder: Path) -> list[Run]:
 def read_run(directory: Path) -> Run:
     paths = [directory / name for name in ("metrics.json", "training.json")]
     metrics, training = (read_file(path) if path.exists() else {} for path in paths)
-    return Run(directory, read_yaml(directory / "config.yaml"), metrics, training)
+    return Run(directory, _complete(read_yaml(directory / "config.yaml")), metrics, training)
+
+
+def _complete(config: dict[str, Any]) -> dict[str, Any]:
+    """Adds the settings that a stored configuration is too old to have, at their defaults. One with settings that no longer
+    exist stays as it is, so that no run is taken for it."""
+    with suppress(ValueError):
+        return {**config, **RunSettings.model_validate(config).stored()}
+    return config
 
 
 def read_suite(directory: Path) -> Suite:

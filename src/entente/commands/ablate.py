@@ -12,7 +12,7 @@ from pathlib import Path
 
 from entente.ablation import variants as ablations
 from entente.ablation.report import report
-from entente.ablation.runs import Run
+from entente.ablation.runs import BASELINE, Run
 from entente.ablation.suite import Job, Plan
 from entente.cli import LENGTHS, Composition, compose, key_of
 from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
@@ -59,7 +59,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     name = settings.name or f"{title}{trainer['suffix']}"
     root = Path(composition.values["output_dir"]).expanduser() / name
     command = [sys.executable, "-P", "-m", "entente", "train", *([f"--config-dir={folder}"] if folder else [])]
-    variants, jobs = list(dict.fromkeys(suite.variants)), []
+    variants, jobs = sorted(dict.fromkeys(suite.variants), key=BASELINE.__ne__), list[Job]()
     seeds, all_seeds = (list(dict.fromkeys(each)) for each in (settings.seeds, settings.seeds + settings.baseline_seeds))
     for variant in variants:
         changed = ablations.changes(variant, folder)  # no override may change these, or the variant would not match its name

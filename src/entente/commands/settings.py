@@ -181,14 +181,16 @@ class TraceSettings(Section):
 
 class SuiteSettings(Section):
     overrides: Annotated[tuple[str, ...], LISTS] = setting((), "settings of all runs, before your own")
-    variants: Names = setting(..., "files in configs/ablation; the baseline first")
+    variants: Names = setting(
+        ..., "files in configs/ablation; `baseline`, or else the first, is what the others are compared with"
+    )
 
 
 class AblateSettings(Section):
     model_config = ConfigDict(extra="ignore")  # the configuration has the settings of the runs too
 
     suite: Name | Names = setting(
-        "quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]; the first is the baseline"
+        "quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]; see suites.NAME.variants"
     )
     seeds: Annotated[tuple[Seed, ...], LISTS] = setting((1,), "each variant is trained with each seed", min_length=1)
     baseline_seeds: Annotated[tuple[Seed, ...], LISTS] = setting((), "further seeds of the baseline, which all others share")

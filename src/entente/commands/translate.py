@@ -25,9 +25,8 @@ from entente.console import Task, log
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
-from entente.decoding.sampling import Sampling
-from entente.decoding.search import CUT, length_penalty, search_name, translation_search, with_changes
-from entente.decoding.translate import Translation, translate, translate_lines, translation_of
+from entente.decoding.search import CUT, Sampling, length_penalty, search_name, translation_search, with_changes
+from entente.decoding.translate import Translation, sentences_of, translate_lines
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.process import prepare_process
@@ -41,28 +40,31 @@ def main(settings: TranslateSettings) -> None:
     prepare_process(settings.threads, log_to_stderr=True)
     run = checkpoint.load(settings.checkpoint)
     search = with_changes(translation_search(run.settings.search), settings.search.model_dump())
-    if settings.accelerator != "cpu" and (device := torch.accelerator.current_accelerator(check_available=True)):
-        run.model.to(device)
+    device = None if settings.accelerator == "cpu" else torch.accelerator.current_accelerator(check_available=True)
+    if settings.accelerator not in ("auto", "cpu", device and "gpu", device and device.type):
+        raise InputError(f"accelerator={settings.accelerator}: this machine has none; leave it out")
+    run.model.to(device or "cpu")
     if not settings.input and not settings.output and sys.stdin.isatty():
         if settings.sampling or settings.scores:
             raise InputError("sampling and scores are for text that is not typed: give input=FILE")
         _prompt(run, search)
         return
     total = ""
+    sampling = Sampling(**settings.sampling.model_dump()) if settings.sampling else None
+    reading = settings.input, run.vocabulary.src, search.n_best == 1 and not sampling
     if settings.input:  # so that nothing is translated if a line is too long
         with Task(f"checking {settings.input}"):
-            total = f" of {sum(1 for _ in _read(settings.input, run.vocabulary.src)):,}"
-    sampling = Sampling(**settings.sampling.model_dump()) if settings.sampling else None
+            total = f" of {sum(1 for _ in _read(*reading)):,}"
     new_words: dict[str, None] = {}
     cut: list[str] = []
     done = 0
     output = open_atomic(Path(settings.output)) if settings.output else nullcontext()
     with output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
-        lines = _read(settings.input, run.vocabulary.src)
+        lines = _read(*reading)
         for chunk in _chunks(lines) if settings.input else _as_they_come(lines):
             with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
-                translations = _translations(run, chunk, search, sampling, done)
+                translations = translate_lines(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)
             for line, n_best in zip(chunk, translations, strict=True):
                 done += 1
                 words = run.new_words(line)
@@ -83,16 +85,6 @@ def main(settings: TranslateSettings) -> None:
         log.warning("%d of %d translations were %s (line%s %s)", len(cut), done, CUT, "s" * (len(cut) > 1), places)
     if message := unseen(new_words):
         log.warning("%s", message)
-
-
-def _translations(
-    run: checkpoint.TrainedRun, lines: list[str], search: SearchSettings, sampling: Sampling | None = None, first: int = 0
-) -> list[list[Translation]]:
-    """Returns the n best translations of each line. first: the number of the first line, for sampling."""
-    if not sampling and search.n_best == 1:
-        return [[best] for best in translate_lines(run.model, run.vocabulary, lines, search)]
-    results = translate(run.model, run.vocabulary, lines, search, sampling=sampling, first=first)
-    return [[translation_of(run.vocabulary, search, [hypothesis]) for hypothesis in n_best] for n_best in results]
 
 
 def _score(search: SearchSettings, translation: Translation) -> float:
@@ -117,20 +109,15 @@ def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
             queue.put(error)
 
     Thread(target=read, daemon=True).start()
-    end: Exception | None = None
-    is_open = True
-    while is_open:
-        chunk: list[str] = []
-        while is_open and len(chunk) < CHUNK and not (chunk and queue.empty()):
-            item = queue.get()
-            if isinstance(item, str):
-                chunk.append(item)
-            else:
-                end, is_open = item, False
-        if chunk:
-            yield chunk
-    if end:
-        raise end
+    item = queue.get()
+    while isinstance(item, str):
+        chunk = [item]
+        while len(chunk) < CHUNK and not queue.empty() and isinstance(item := queue.get(), str):
+            chunk.append(item)
+        yield chunk
+        item = queue.get() if isinstance(item, str) else item
+    if item:
+        raise item
 
 
 def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
@@ -150,17 +137,19 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
                 continue
             if message := unseen(run.new_words(sentence)):
                 print(escape.line(message))
-            for best in _translations(run, [sentence], search)[0] if sentence else ():
+            for best in translate_lines(run.model, run.vocabulary, [sentence], search)[0] if sentence else ():
                 print(f"{tgt}> {escape.line(best.text)}" + (f"   ({_score(search, best):.3f})" if search.n_best > 1 else ""))
                 if not best.ended:
                     print(CUT)
     print()
 
 
-def _read(path: str | None, tokenizer: Tokenizer) -> Iterator[str]:
-    """Yields the lines of a file or of standard input. Raises InputError at a line that is too long."""
+def _read(path: str | None, tokenizer: Tokenizer, is_divided: bool) -> Iterator[str]:
+    """Yields the lines of a file or of standard input. Raises InputError at a line that is too long; if lines are divided, at
+    one with a sentence that is too long."""
     for number, line in enumerate(read_lines(Path(path) if path else None), start=1):
-        tokenizer.refuse_too_long(line, f"{path or 'standard input'}, line {number}")
+        for sentence in sentences_of(line) if is_divided else [line]:
+            tokenizer.refuse_too_long(sentence, f"{path or 'standard input'}, line {number}")
         yield line
 
 

@@ -1,13 +1,15 @@
-"""Implements beam search for any model. Greedy search is beam search of width 1. The translation of a sentence depends on that
-sentence only: finished sentences leave the batch without affecting the others.
+"""Implements beam search for any model. Greedy search is beam search of width 1, and so is sampling, which draws each piece
+instead of taking the likeliest. The translation of a sentence depends on that sentence only: finished sentences leave the batch
+without affecting the others.
 
 Shapes: B sentences, K beam, S source length, T tokens so far, N rows, D width of the decoder's output, V vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +32,26 @@ class Hypothesis(NamedTuple):
     def length(self) -> int:
         """The number of pieces, counting the end symbol if it was reached."""
         return len(self.tokens) + self.ended
+
+
+class Sampling(NamedTuple):
+    """temperature: divisor of the logits; below 1, likely pieces become likelier. top_k: how many of the likeliest pieces are
+    drawn from (Fan et al. 2018), or None for all. seed: of the draws."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    seed: int = 1
+
+    def draw(self, log_p: Tensor, generators: Sequence[np.random.Generator]) -> tuple[Tensor, Tensor]:
+        """Draws a piece for each row of log_p (N, V), with a generator of its own. Returns the log-probabilities, whatever the
+        temperature, and the pieces, both (N, 1)."""
+        log_p = log_p.cpu().double()
+        top = (log_p / self.temperature).topk(min(self.top_k or log_p.size(1), log_p.size(1)))
+        shares = top.values.softmax(-1).cumsum(-1)
+        u = torch.tensor([[generator.random()] for generator in generators], dtype=torch.double)
+        places = (shares < u * shares[:, -1:]).sum(-1, keepdim=True).clamp(max=shares.size(1) - 1)
+        pieces = top.indices.gather(1, places)
+        return log_p.gather(1, pieces), pieces
 
 
 def search_name(settings: SearchSettings) -> str:
@@ -56,11 +78,6 @@ def length_penalty(settings: SearchSettings, length: int) -> float:
     """Returns the divisor of the log-probability of a hypothesis of `length` tokens, counting the end symbol (Wu et al. 2016,
     equation 14)."""
     return float(((5 + length) / 6) ** settings.length_penalty)
-
-
-def log_probability(settings: SearchSettings, hypothesis: Hypothesis) -> float:
-    """Returns the log-probability of a hypothesis, in nats."""
-    return hypothesis.score * length_penalty(settings, hypothesis.length)
 
 
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
@@ -135,10 +152,19 @@ class _Finished:
 
 @torch.inference_mode()
 def search(
-    model: Seq2Seq, src: Tensor, settings: SearchSettings, bos: int, eos: int, forced: Tensor | None = None
+    model: Seq2Seq,
+    src: Tensor,
+    settings: SearchSettings,
+    bos: int,
+    eos: int,
+    forced: Tensor | None = None,
+    sampling: Sampling | None = None,
+    numbers: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence of src (B, S), best first. The model should be in evaluation mode. forced:
-    the first tokens of each translation (B, P), padded on the right; at least `length_offset` more may follow.
+    the first tokens of each translation (B, P), padded on the right; at least `length_offset` more may follow. sampling: how to
+    draw pieces instead, with a beam of 1 and nothing forced; what is drawn is a function of its seed and of the sentence's
+    number in `numbers`.
 
     Each step extends every beam by every token. The K best candidates that have not ended become the new beams. A candidate
     that has ended becomes a finished hypothesis if it is among the K best of all. A sentence is done when it reaches its length
@@ -151,6 +177,7 @@ def search(
     lengths = padding_mask(beginnings, model.pad_id).sum(1).tolist()
     limits = [max(limit, n + settings.length_offset) if n else limit for limit, n in zip(limits, lengths, strict=True)]
     finished = [_Finished(settings, limit) for limit in limits]
+    generators = [np.random.Generator(np.random.Philox(key=[sampling.seed, number])) for number in numbers] if sampling else []
     k = settings.beam
     rows = list(range(src.size(0)))  # indices of the sentences that are not done
     state = model.encode(src)
@@ -163,9 +190,13 @@ def search(
         step += 1
         beams = total.size(1)
         hidden, state = model.decode(token, state)
-        # At most one candidate per beam ends, so the best 2 K include K that do not. All are in the best 2 K of their beams.
-        only = beginnings[rows, step - 1].repeat_interleave(beams) if step <= beginnings.size(1) else None
-        each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features), only)
+        if sampling:
+            drawn = sampling.draw(log_probabilities(model, hidden[:, -1]), [generators[row] for row in rows])
+            each, tokens = drawn[0].to(total), drawn[1].to(src.device)
+        else:
+            # At most one candidate per beam ends, so the best 2 K include K that do not. All are among the best of their beams.
+            only = beginnings[rows, step - 1].repeat_interleave(beams) if step <= beginnings.size(1) else None
+            each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features), only)
         scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
         candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)
         produced = tokens.view(len(rows), -1).gather(1, flat).cpu()

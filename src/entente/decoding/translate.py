@@ -13,8 +13,7 @@ from entente.data.batches import Batch, EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import count_words
-from entente.decoding.sampling import Sampling, sample
-from entente.decoding.search import Hypothesis, log_probability, search
+from entente.decoding.search import Hypothesis, Sampling, length_penalty, search
 from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
 from entente.settings import SearchSettings
@@ -22,6 +21,7 @@ from entente.settings import SearchSettings
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Report = Callable[[Iterator[Any]], Iterable[Any]]
+MAX_TOKENS = 2048  # of a batch
 LETTER = re.compile(r"[^\W\d_]")
 LONG = 60  # words of a line above which its sentences are translated one by one
 END = re.compile(r"""[.!?…](?:\s?[»”"')])*\s+(?=[«“"¿¡(\s]*([^\W\d_]))""")  # of a sentence, before the letter of the next
@@ -56,24 +56,36 @@ class Translation(NamedTuple):
 def translation_of(vocabulary: Vocabulary, settings: SearchSettings, hypotheses: Sequence[Hypothesis]) -> Translation:
     """Returns the translation of a line whose sentences have these hypotheses."""
     text = vocabulary.text([token for hypothesis in hypotheses for token in hypothesis.tokens])
-    total = sum(log_probability(settings, hypothesis) for hypothesis in hypotheses)
+    total = sum(hypothesis.score * length_penalty(settings, hypothesis.length) for hypothesis in hypotheses)
     lengths, ends = [hypothesis.length for hypothesis in hypotheses], [hypothesis.ended for hypothesis in hypotheses]
     return Translation(text, total, sum(lengths), all(ends))
 
 
 def translate_lines(
-    model: Seq2Seq, vocabulary: Vocabulary, lines: Sequence[str], settings: SearchSettings
-) -> list[Translation]:
-    """Returns the best translation of each line. Models are bad at lines that are unlike their training text, so long lines are
-    translated sentence by sentence, and lines in capitals as if they were in small letters; their translation is put in
-    capitals."""
+    model: Seq2Seq,
+    vocabulary: Vocabulary,
+    lines: Sequence[str],
+    settings: SearchSettings,
+    prefixes: Sequence[str] = (),
+    sampling: Sampling | None = None,
+    first: int = 0,
+) -> list[list[Translation]]:
+    """Returns the n best translations of each line; for the arguments, see `translate`. Models are bad at lines that are unlike
+    their training text, so where there is only one translation, which has no prefix and is not drawn, long lines are translated
+    sentence by sentence, and lines in capitals as if they were in small letters; their translation is put in capitals."""
+    is_plain = settings.n_best == 1 and not prefixes and not sampling
     cleaned = [clean(line) for line in lines]
-    parts = [[_quiet(text) for text in sentences_of(line)] if _shouts(line) else sentences_of(line) for line in cleaned]
-    best = iter(n_best[0] for n_best in translate(model, vocabulary, [*chain.from_iterable(parts)], settings))
-    translations = [translation_of(vocabulary, settings, [next(best) for _ in sentences]) for sentences in parts]
+    shouts = [is_plain and _shouts(line) for line in cleaned]
+    parts = [sentences_of(line) if is_plain else [line] for line in cleaned]
+    sentences = [_quiet(text) if shout else text for texts, shout in zip(parts, shouts, strict=True) for text in texts]
+    results = iter(translate(model, vocabulary, sentences, settings, prefixes, sampling, first))
+    n_best = [
+        [translation_of(vocabulary, settings, each) for each in zip(*(next(results) for _ in texts), strict=True)]
+        for texts in parts
+    ]
     return [
-        translation._replace(text=translation.text.upper()) if _shouts(line) else translation
-        for line, translation in zip(cleaned, translations, strict=True)
+        [each._replace(text=each.text.upper()) for each in translations] if shout else translations
+        for translations, shout in zip(n_best, shouts, strict=True)
     ]
 
 
@@ -90,7 +102,6 @@ def translate(
     vocabulary: Vocabulary,
     sentences: Sequence[str],
     settings: SearchSettings,
-    max_tokens: int = 2048,
     prefixes: Sequence[str] = (),
     sampling: Sampling | None = None,
     first: int = 0,
@@ -102,14 +113,13 @@ def translate(
     cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
     places, ids = [*cleaned], vocabulary.encode_src([*cleaned.values()])
     beginnings = [vocabulary.tgt.encode(clean(prefixes[i])) for i in places] if prefixes else [[]] * len(ids)
-    batches = EvaluationBatches(Rows(ids), Rows([[BOS, *beginning] for beginning in beginnings]), max_tokens)
+    batches = EvaluationBatches(Rows(ids), Rows([[BOS, *beginning] for beginning in beginnings]), MAX_TOKENS)
+    settings = settings.model_copy(update={"beam": 1, "n_best": 1}) if sampling else settings
 
     def decode(batch: Batch) -> list[tuple[int, list[Hypothesis]]]:
         rows = [places[row] for row in batch.index.tolist()]
-        if sampling:
-            n_best = sample(model, batch.src.to(device), settings, sampling, [first + row for row in rows], BOS, EOS)
-        else:
-            n_best = search(model, batch.src.to(device), settings, BOS, EOS, batch.tgt[:, 1:])
+        numbers = [first + row for row in rows]
+        n_best = search(model, batch.src.to(device), settings, BOS, EOS, batch.tgt[:, 1:], sampling, numbers)
         return [*zip(rows, n_best, strict=True)]
 
     hypotheses = dict(chain.from_iterable(parallel_map(batches, decode, model)))
