@@ -181,9 +181,7 @@ class TraceSettings(Section):
 
 class SuiteSettings(Section):
     overrides: Annotated[tuple[str, ...], LISTS] = setting((), "settings of all runs, before your own")
-    variants: Names = setting(
-        ..., "files in configs/ablation; `baseline`, or else the first, is what the others are compared with"
-    )
+    variants: Names = setting(..., "files in configs/ablation, compared with `baseline` or else with the first")
 
 
 class AblateSettings(Section):
