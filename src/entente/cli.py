@@ -178,6 +178,8 @@ def compose(
         with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
             config: Any = hydra.compose(verb, [*_search_path(config_dir), *line], return_hydra_config=True)
             choices = {str(key): str(name) for key, name in config.hydra.runtime.choices.items()}
+            if "ablation" in choices:
+                OmegaConf.update(config, "variant", choices["ablation"], force_add=True)
             values = _merge(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), kinds_of(verb), arguments)
     finally:
         instance.hydra = sweeping

@@ -322,7 +322,7 @@ class RunSettings(Section):
     name: Folder = setting(..., "directory of the run; -overfit is appended if `overfit` is set")
     output_dir: OutputDir = "outputs"
     overfit: bool = setting(False, "memorise one batch, as a first check that a model can learn at all")
-    variant: str = setting("baseline", "name of the ablation, set by its file in configs/ablation")
+    variant: str = setting("baseline", "name of the ablation, that of its file in configs/ablation")
     resume: File | None = setting(None, "a run's directory, or auto: the newest unfinished run with this name and settings")
     init: File | None = setting(None, "a run or a checkpoint whose weights, model settings and tokenizer to start from")
     also_evaluate: Annotated[tuple[Grouping, ...], LISTS] = setting((), "also decode the first test split in such batches")

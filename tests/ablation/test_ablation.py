@@ -234,7 +234,7 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "own" / "ablation"
     folder.mkdir(parents=True)
     for name, changes in (("same", {"model": {"norm": "pre"}}), ("huge_rate", {"optim": {"lr": 100.0, "warmup": 0}})):
-        (folder / f"{name}.yaml").write_text("# @package _global_\n" + yaml.safe_dump({"variant": name, **changes}))
+        (folder / f"{name}.yaml").write_text("# @package _global_\n" + yaml.safe_dump(changes))
     return tmp_path
 
 

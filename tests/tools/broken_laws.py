@@ -38,4 +38,4 @@ BROKEN = {(name, variant): set[str]() for name, variants in KEEPS_ALL.items() fo
 
 def model_settings(variant: str) -> dict[str, Any]:
     """Returns the model settings that an ablation changes, with their new values."""
-    return yaml.safe_load(ABLATION_FILES[variant]).get("model", {})
+    return (yaml.safe_load(ABLATION_FILES[variant]) or {}).get("model", {})

@@ -49,7 +49,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         )
     if composition.values.get("init"):
         problems.append(f"init={composition.values['init']}: a suite trains its variants from the start; leave init out")
-    if problems := problems or [*ablations.unusable(suite.variants, folder)]:
+    if problems := problems or ablations.unknown(suite.variants, folder):
         raise InputError(*problems)
     is_debug = choices["trainer"] == "debug"  # its settings win over those of a suite
     shared = [text for text in suite.overrides if not (is_debug and text.startswith("trainer."))]

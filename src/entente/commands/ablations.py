@@ -22,7 +22,7 @@ CLAIM = re.compile(r"# @.*\n# (?:Claim: )?(.+(?:\n# (?![A-Z]\w+(?::| \()).+)*)")
 
 def main(settings: AblationsSettings) -> None:
     for path in sorted(CONFIGS.glob("ablation/*.yaml")):
-        claim, models = CLAIM.match(path.read_text(encoding="utf-8")), models_of(read_yaml(path))
+        claim, models = CLAIM.match(path.read_text(encoding="utf-8")), models_of(read_yaml(path) or {})
         if settings.model in (None, *models):
             text = claim[1].replace("\n#", "") if claim else ""
             print(f"{path.stem:22}{', '.join(models):20}{text}".rstrip())
