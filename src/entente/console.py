@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -162,6 +162,19 @@ def report(error: BaseException) -> int | None:
             return None
     print(*(escape.line(" ".join(line.split())) for line in lines), sep="\n", file=sys.stderr)
     return code
+
+
+def print_table(lines: Sequence[Sequence[str]], title: str | None = None, caption: str | None = None) -> None:
+    """Prints a table, whose first line is the headings and whose first column is text. A pipe gets lines that do not wrap."""
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    headings, *rows = [[escape.line(cell) for cell in line] for line in lines]
+    columns = [Column(heading, justify="right" if i else "left") for i, heading in enumerate(headings)]
+    table = Table(*columns, title=title and escape.line(title), caption=caption)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False).print(table)
 
 
 @contextmanager

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from entente import distributed
-from entente.console import log, show_progress, show_share
+from entente.console import log, print_table, show_progress, show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, SEPARATORS, Vocabulary
 from entente.data.words import TOKENIZERS, count_words
@@ -161,11 +159,7 @@ def scores_table(metrics: Mapping[str, Any]) -> list[list[str]]:
 
 def show(metrics: Mapping[str, Any], title: str) -> None:
     log.info("%s", title)
-    headings, *rows = scores_table(metrics)
-    table = Table(*(Column(name, justify="right" if i else "left") for i, name in enumerate(headings)))
-    for row in rows:
-        table.add_row(*row)
-    Console(markup=False, emoji=False).print(table)
+    print_table(scores_table(metrics))
     for split, m in metrics.items():
         if m["cut"]:
             log.info("%s: %d of %d translations were %s", split, m["cut"], m["sentences"], CUT)

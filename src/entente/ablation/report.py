@@ -3,12 +3,9 @@
 import csv as csv_format
 import io
 import re
-import sys
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from rich.console import Console
-from rich.table import Table
 
 from entente import escape
 from entente.ablation.analysis import samples, words_of_one
@@ -17,7 +14,7 @@ from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis
 from entente.ablation.comparison import DIVERGED, HARMED, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
 from entente.ablation.significance import ALPHA, DUNNETT, EQUIVALENT, POOLED, TRIALS
-from entente.console import Task
+from entente.console import Task, print_table
 from entente.files import write_text
 from entente.settings import MISSING
 from entente.validation import to_text
@@ -106,16 +103,9 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def show(comparison: Comparison, suite: Suite) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
-    scores = [line[:5] for line in score_table(comparison)]
-    tables = {"What differs": (difference_table(suite), None), comparison.name: (scores, notes(comparison)[0])}
-    for title, (lines, caption) in tables.items():
-        if lines:
-            headings, *rows = [[escape.line(cell) for cell in line] for line in lines]
-            table = Table(*headings, title=escape.line(title), caption=caption)
-            for row in rows:
-                table.add_row(*row)
-            console.print(table)
+    if differences := difference_table(suite):
+        print_table(differences, "What differs")
+    print_table([line[:5] for line in score_table(comparison)], comparison.name, notes(comparison)[0])
 
 
 def csv(comparison: Comparison) -> str:

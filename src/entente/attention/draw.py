@@ -78,10 +78,10 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
     return ", ".join(filter(None, words))
 
 
-def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str, darkest: Mapping[str, float] | None = None) -> Figure:
+def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure:
     """Draws tensors (L, H), by kind of attention and aspect (measurement), as a grid of heat maps: a column per kind, a row per
-    aspect. A heat map has a row per layer and a column per head. darkest: the value of each aspect that is drawn darkest, by
-    default 1; the lightest is 0."""
+    aspect. A heat map has a row per layer and a column per head. The lightest value is 0; the darkest is 1 for ASPECTS, and
+    for others the largest of all kinds."""
     aspects = list(dict.fromkeys(chain.from_iterable(values.values())))
     n_layers, n_heads = (max(of.size(i) for of_kind in values.values() for of in of_kind.values()) for i in (0, 1))
     wide, high = max(n_heads, 4) + 1, n_layers + 1  # size of a panel in cells, with numbers on the left and a heading above
@@ -100,7 +100,7 @@ def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str, darkest: 
             continue
         _write(ax, left, top - 0.3, ASPECTS.get(aspect, aspect), 9)
         layers, heads = of_kind[aspect].shape
-        largest = (darkest or {}).get(aspect, 1.0)
+        largest = 1.0 if aspect in ASPECTS else max(1e-9, *(float(of[aspect].max()) for of in values.values() if aspect in of))
         cells[top : top + layers, left : left + heads] = of_kind[aspect] / largest
         for layer in range(layers):
             _write(ax, left - 0.15, top + layer + 0.5, f"{layer + 1}", 8, ha="right", va="center_baseline")

@@ -4,18 +4,17 @@ Shapes: L layers, H heads, G heads plus their mean, W source words, E target wor
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.table import Column, Table
 from torch import Tensor
 from torch.nn import functional as F
 
 from entente.attention import record
 from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, merge_pieces, predicted_links, with_mean
-from entente.console import show_progress
+from entente.console import print_table, show_progress
 from entente.data.alignments import Gold, Link
 from entente.data.batches import split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
@@ -162,8 +161,8 @@ def measure_split(
     return Measured(report, alignments.links(best), best, best_head)
 
 
-def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
-    """Yields the report of a `Measured` as tables for a terminal. of: the name of the split or model measured."""
+def show(report: Mapping[str, Any], of: str) -> None:
+    """Prints the report of a `Measured`. of: the name of the split or model measured."""
     kinds = {name: report[kind] for kind, name in record.NAME_OF_KIND.items() if kind in report}
     if kinds:
         uniform = ", ".join(f"{name} {numbers['near_uniform']:.0%}" for name, numbers in kinds.items())
@@ -172,20 +171,18 @@ def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
             for name, numbers in kinds.items()
             for i, j in np.ndindex(np.shape(numbers["entropy"]))
         ]
-        yield _table(f"{of}: attention of each head, averaged over queries", rows, f"near-uniform heads: {uniform}")
+        _print(f"{of}: attention of each head, averaged over queries", rows, f"near-uniform heads: {uniform}")
     if scores := report.get("word_alignment"):
         rows = [{"layer": "oracle", "head": "", "step": ""} | scores["oracle"], *scores["heads"]]
         best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(scores["best"])
-        yield _table(f"{of}: attention to the source as word alignment", rows, best)
+        _print(f"{of}: attention to the source as word alignment", rows, best)
     if rows := report.get("occlusion", []):
-        yield _table(f"{of}: correlation of attention with the effect of leaving out a source word", rows)
+        _print(f"{of}: correlation of attention with the effect of leaving out a source word", rows)
 
 
-def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = None) -> Table:
-    table = Table(*(Column(name, justify="right") for name in rows[0]), title=title, caption=caption)
-    for row in rows:
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
-    return table
+def _print(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = None) -> None:
+    lines = [[f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+    print_table([[*rows[0]], *lines], title, caption)
 
 
 def pairs_of(data: "TranslationData", split: str, n: int | None = None) -> list[Pair]:

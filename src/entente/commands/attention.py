@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from entente import checkpoint
 from entente.attention import draw, numbers, record
@@ -90,7 +89,7 @@ def _with_occlusion(
     with Task("leaving out each source word"):
         change = numbers.occlusion(model, src, tgt, source, target)
     correlations = numbers.by_head(numbers.correlations(with_mean(map.weights), change))
-    Console().print(*numbers.tables({"occlusion": correlations}, name))
+    numbers.show({"occlusion": correlations}, name)
     return [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
 
 

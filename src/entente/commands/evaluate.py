@@ -8,13 +8,12 @@ entente evaluate checkpoint=RUN intervene="[{mute: cross, layer: 2, head: 1}]"
 from itertools import chain
 from pathlib import Path
 
-from rich.console import Console
-
 from entente import checkpoint
+from entente.attention import numbers
 from entente.attention.changes import STEPS
 from entente.attention.interventions import describe, intervene, with_means
-from entente.attention.numbers import Measured, measure_split, pairs_of, tables
-from entente.commands.outcomes import outcomes_of, table
+from entente.attention.numbers import Measured
+from entente.commands import outcomes
 from entente.commands.settings import EvaluateSettings
 from entente.commands.stored import scored_data
 from entente.console import Task, log
@@ -51,9 +50,9 @@ def main(settings: EvaluateSettings) -> None:
         results = {}
         with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
             for split in splits:
-                outcomes = [*outcomes_of(run, data, split, settings.tables, search, tokenize, output)]
-                results[split] = [outcome._asdict() for outcome in outcomes]
-                Console(markup=False, emoji=False).print(table(outcomes, f"{settings.checkpoint}, {split}"))
+                rows = [*outcomes.outcomes_of(run, data, split, settings.tables, search, tokenize, output)]
+                results[split] = [outcome._asdict() for outcome in rows]
+                outcomes.show(rows, f"{settings.checkpoint}, {split}")
         if output:
             write_json(output / "interventions.json", results)
         return
@@ -89,7 +88,7 @@ def main(settings: EvaluateSettings) -> None:
         lengths = ", ".join(f"{row['words']} words {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
         log.info("BLEU on %s by source length: %s", split, lengths)
     for split in measured:
-        Console(markup=False, emoji=False).print(*tables(metrics[split]["attention"], split))
+        numbers.show(metrics[split]["attention"], split)
     for name, signature in metrics[splits[0]]["signature"].items():
         log.info("signature of %s: %s", name, signature)
 
@@ -103,8 +102,8 @@ def _measured(run: checkpoint.TrainedRun, data: TranslationData, splits: list[st
     for split in dict.fromkeys(["valid", *splits] if has_gold or "valid" in splits else splits):
         log.info("measuring the attention on %s", split)
         with Task(f"measuring the attention on {split}"):
-            pairs = pairs_of(data, split)
-            measured[split] = measure_split(run.model, run.vocabulary, pairs, occluded, measured.get("valid"))
+            pairs = numbers.pairs_of(data, split)
+            measured[split] = numbers.measure_split(run.model, run.vocabulary, pairs, occluded, measured.get("valid"))
     return {split: measured[split] for split in splits}
 
 

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.table import Column, Table
-
 from entente import checkpoint
 from entente.attention.interventions import Intervention, intervene, parse, with_means
-from entente.console import Task, show_share
+from entente.console import Task, print_table, show_share
 from entente.data.module import TranslationData
 from entente.evaluation import evaluate
 from entente.settings import SearchSettings
@@ -53,12 +51,12 @@ def outcomes_of(
             yield Outcome([*listed], bleu, evaluation.nll, different / len(translations))
 
 
-def table(outcomes: Sequence[Outcome], title: str) -> Table:
-    """Returns the scores of outcomes, the first of which has no interventions, and their differences to it."""
-    plain, columns = outcomes[0], ("BLEU", "NLL", "changed")
-    rows = Table("intervention", *(Column(name, justify="right") for name in columns), title=title)
+def show(outcomes: Sequence[Outcome], title: str) -> None:
+    """Prints the scores of outcomes, the first of which has no interventions, and their differences to it."""
+    plain, lines = outcomes[0], [["intervention", "BLEU", "NLL", "changed"]]
     for outcome in outcomes:
         name = "; ".join(parse(each).effect() for each in outcome.interventions) or "none"
         bleu, nll = outcome.bleu - plain.bleu, outcome.nll - plain.nll
-        rows.add_row(name, f"{outcome.bleu:.2f} ({bleu:+.2f})", f"{outcome.nll:.3f} ({nll:+.3f})", f"{outcome.changed:.1%}")
-    return rows
+        scores = f"{outcome.bleu:.2f} ({bleu:+.2f})", f"{outcome.nll:.3f} ({nll:+.3f})"
+        lines.append([name, *scores, f"{outcome.changed:.1%}"])
+    print_table(lines, title)
