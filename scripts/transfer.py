@@ -87,8 +87,8 @@ def pairs_of(suites: Sequence[Path]) -> dict[str, Pair]:
 
 
 def _side(row: Row, split: str) -> Side:
-    verdict, value = row["verdict"], row[f"{split} difference"]
-    low, high = (row[f"{split} {name}"] for name in ("low", "high"))
+    verdict, value = row["verdict"], row.get(f"{split} difference")
+    low, high = (row.get(f"{split} {name}") for name in ("low", "high"))
     outcome = WORSE if verdict in HARMED else BETTER if verdict in (significance.BETTER, BETTER_RUN) else NO_DIFFERENCE
     return Side(verdict, outcome, value, None if low is None else (high - low) / 2)
 

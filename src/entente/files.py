@@ -1,10 +1,13 @@
 """Checks names that become part of a path, reads small files, and writes files atomically."""
 
+import csv
+import io
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,6 +46,14 @@ def read_file(path: Path, parse: Callable[[bytes], Any] = json.loads) -> Any:
         return parse(path.read_bytes())
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({reason(error)}); restore it, or remove it and run again") from error
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns rows as CSV, with a column for each key that any row has."""
+    writer = csv.DictWriter(text := io.StringIO(), dict.fromkeys(chain.from_iterable(rows)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 @contextmanager

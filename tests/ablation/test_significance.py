@@ -33,7 +33,7 @@ def test_p_and_intervals_are_those_of_dunnetts_test(control: int, sizes: tuple[i
         degrees = control + sum(sizes) - 1 - len(sizes)
         assert judgement.degrees == degrees and judgement.control == control
         for t, p, difference in zip(expected.statistic, expected.pvalue, judgement.differences.values(), strict=True):
-            assert difference.p == pytest.approx(p, abs=1e-3) and difference.test == "Dunnett"
+            assert difference.p == pytest.approx(p, abs=1e-3) and difference.method == "Dunnett"
             assert (p < ALPHA) == (abs(t) > critical(control, sizes, degrees)) == (difference.p < ALPHA)
             assert (difference.p < ALPHA) == (difference.low > 0 or difference.high < 0)
 
@@ -74,7 +74,7 @@ def test_other_scores_are_grouped_by_bleu() -> None:
     bleu = {**draw(4, (3,)), "far": [10.0, 11.0, 12.0]}
     nll = {"0": [0.30, 0.31, 0.29, 0.30], "1": [9.5, 9.51, 9.49], "far": [0.31, 0.30, 0.32]}
     judged = judge(nll, bleu).differences
-    assert {name: difference.test for name, difference in judged.items()} == {"1": "Dunnett", "far": "Welch"}
+    assert {name: difference.method for name, difference in judged.items()} == {"1": "Dunnett", "far": "Welch"}
 
 
 def test_without_two_runs_of_any_group_seeds_say_nothing() -> None:
@@ -159,11 +159,11 @@ def test_the_bootstrap_tells_seeds_from_sentences() -> None:
     assert spread == crossed_bootstrap(variant, control, 4000, seed=1)
     scores = [corpus_bleu(array.sum(1)) for array in (variant, control)]
     error = math.sqrt(sum(statistics.variance(values.tolist()) / len(values) for values in scores))
-    assert spread.seeds == pytest.approx(error, rel=0.05)  # the standard error of a difference in means
-    assert spread.sentences > 0 and spread.low < scores[0].mean() - scores[1].mean() < spread.high
-    width = (spread.high - spread.low) / 2 / 1.96
-    assert width > max(spread.seeds, spread.sentences)
-    assert width == pytest.approx(math.hypot(spread.seeds, spread.sentences), rel=0.15)
+    assert spread.seed_sd == pytest.approx(error, rel=0.05)  # the standard error of a difference in means
+    assert spread.sentence_sd > 0 and spread.bootstrap_low < scores[0].mean() - scores[1].mean() < spread.bootstrap_high
+    width = (spread.bootstrap_high - spread.bootstrap_low) / 2 / 1.96
+    assert width > max(spread.seed_sd, spread.sentence_sd)
+    assert width == pytest.approx(math.hypot(spread.seed_sd, spread.sentence_sd), rel=0.15)
 
 
 def test_the_bootstrap_finds_nothing_where_nothing_varies() -> None:
@@ -171,5 +171,5 @@ def test_the_bootstrap_finds_nothing_where_nothing_varies() -> None:
     assert crossed_bootstrap(equal, equal, 300, seed=1) == (0, 0, 0, 0)  # all runs have the same translations
     alike = np.repeat(counts(3, 0.2, seed=1)[:, :1], 20, axis=1)
     spread = crossed_bootstrap(alike, alike[:2], 300, seed=1)
-    assert spread.sentences == pytest.approx(0, abs=1e-9) and spread.seeds is not None and spread.seeds > 0
+    assert spread.sentence_sd == pytest.approx(0, abs=1e-9) and spread.seed_sd is not None and spread.seed_sd > 0
     assert crossed_bootstrap(alike[:1], alike, 300, seed=1).seeds is None

@@ -33,12 +33,12 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Comparison:
     """The results of a suite. splits: all but valid, unless there is no other. judgements: of BLEU, by split. rows: one per
-    variant, the baseline first. The keys of a row are the columns of comparison.csv; a missing number is None. Each split has
-    these columns, which begin with its name:
+    variant, the baseline first. The keys of a row are columns of comparison.csv; a row without a number may lack its key. Each
+    split has these columns, which begin with its name:
     bleu, chrf, nll                   means over the finished seeds
     bleu_sd, chrf_sd, nll_sd          their sample standard deviations
-    difference, low, high, p, method  of BLEU, as entente.ablation.significance.Difference has them; method is its test
-    seed_sd, sentence_sd              standard deviations of the difference due to seeds and to sentences (crossed bootstrap)
+    difference, low, high, p, method  of BLEU: see Difference in entente.ablation.significance
+    seed_sd, sentence_sd              of the difference: see Spread there (crossed bootstrap)
     bootstrap_low, bootstrap_high     its 95 % interval due to both, of this variant alone
     nll_difference, nll_p             the same difference and p of NLL
     A split decoded in other batches as well, such as test@alone, is not compared."""
@@ -99,23 +99,17 @@ def _scores(suite: Suite, split: str, samples: int) -> tuple[dict[str, Row], Jud
     if single:
         randomised = significance.randomisation(counts[base][0], single)
         judgement = judgement._replace(differences=judgement.differences | randomised)
-    columns = {}
+    columns: dict[str, Row] = {}
     for variant in suite.variants:
-        difference: tuple[Any, ...] = (None,) * 5
-        spread: tuple[Any, ...] = (None,) * 4
+        row = columns[variant] = {}
+        for name, values in (("bleu", bleu), ("chrf", chrf), ("nll", nll)):
+            row |= {name: mean(values[variant]), f"{name}_sd": deviation(values[variant])}
         if variant in judgement.differences:
             show_progress(f"{split}: {variant}")
-            difference = judgement.differences[variant]
-            spread = significance.crossed_bootstrap(counts[variant], counts[base], samples, seed=1)
-        columns[variant] = {
-            **{"bleu": mean(bleu[variant]), "bleu_sd": deviation(bleu[variant])},
-            **{"chrf": mean(chrf[variant]), "chrf_sd": deviation(chrf[variant])},
-            **{"nll": mean(nll[variant]), "nll_sd": deviation(nll[variant])},
-            **dict(zip(("difference", "low", "high", "p", "method"), difference, strict=True)),
-            **dict(zip(("seed_sd", "sentence_sd", "bootstrap_low", "bootstrap_high"), spread, strict=True)),
-            "nll_difference": by_nll[variant].value if variant in by_nll else None,
-            "nll_p": by_nll[variant].p if variant in by_nll else None,
-        }
+            row |= judgement.differences[variant]._asdict()
+            row |= significance.crossed_bootstrap(counts[variant], counts[base], samples, seed=1)._asdict()
+        if variant in by_nll:
+            row |= {"nll_difference": by_nll[variant].difference, "nll_p": by_nll[variant].p}
     return columns, judgement
 
 

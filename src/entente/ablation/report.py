@@ -1,7 +1,5 @@
 """Prints a comparison, and writes it as CSV, as Markdown and as a page, whose prose and markup are in page.html.j2."""
 
-import csv as csv_format
-import io
 import re
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from entente.ablation.comparison import DIVERGED, HARMED, Comparison, Row, compa
 from entente.ablation.runs import Run, Suite
 from entente.ablation.significance import ALPHA, DUNNETT, EQUIVALENT, POOLED, TRIALS
 from entente.console import Task, print_table
-from entente.files import write_text
+from entente.files import csv_text, write_text
 from entente.settings import MISSING
 from entente.validation import to_text
 
@@ -30,7 +28,7 @@ def report(suite: Suite, folder: Path, samples: int) -> None:
         comparison = compare(suite, samples)
     show(comparison, suite)
     with Task("drawing the page"):
-        forms = {"csv": csv(comparison), "md": markdown(comparison), "html": page(comparison, suite)}
+        forms = {"csv": csv_text(comparison.rows), "md": markdown(comparison), "html": page(comparison, suite)}
     for ending, text in forms.items():
         write_text(folder / f"comparison.{ending}", text)
     print(folder / "comparison.html")
@@ -106,14 +104,6 @@ def show(comparison: Comparison, suite: Suite) -> None:
     if differences := difference_table(suite):
         print_table(differences, "What differs")
     print_table([line[:5] for line in score_table(comparison)], comparison.name, notes(comparison)[0])
-
-
-def csv(comparison: Comparison) -> str:
-    """Returns all numbers in full precision as CSV, one line per variant. The cell of a missing number is empty."""
-    rows = [comparison.rows[0], *(row.values() for row in comparison.rows)]  # a row's keys are the headings
-    out = io.StringIO()
-    csv_format.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue()
 
 
 def markdown(comparison: Comparison) -> str:

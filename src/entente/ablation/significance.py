@@ -33,18 +33,18 @@ class Difference(NamedTuple):
     """A variant's mean minus the control's. low, high: the 95 % interval, simultaneous over the variants of a test (for Welch's
     by Bonferroni's correction); None for approximate randomisation. p: two-sided and corrected for their number."""
 
-    value: float
+    difference: float
     low: float | None
     high: float | None
     p: float
-    test: str
+    method: str
 
     @property
     def verdict(self) -> str:
         """The verdict, if the scores are BLEU."""
         if self.p < ALPHA:
-            worse, better = (WORSE_RUN, BETTER_RUN) if self.test == RANDOMISATION else (WORSE, BETTER)
-            return worse if self.value < 0 else better
+            worse, better = (WORSE_RUN, BETTER_RUN) if self.method == RANDOMISATION else (WORSE, BETTER)
+            return worse if self.difference < 0 else better
         is_within = self.low is not None and self.high is not None and max(-self.low, self.high) < EQUIVALENT
         return WITHIN if is_within else SAME
 
@@ -171,10 +171,10 @@ class Spread(NamedTuple):
     """How far chance moves a difference: the standard deviation due to seeds (None if the variant or the control has only one)
     and to sentences, and a 95 % interval of both together."""
 
-    seeds: float | None
-    sentences: float
-    low: float
-    high: float
+    seed_sd: float | None
+    sentence_sd: float
+    bootstrap_low: float
+    bootstrap_high: float
 
 
 def crossed_bootstrap(variant: Array, control: Array, samples: int, seed: int) -> Spread:

@@ -7,7 +7,6 @@ time and resumed gives the same results, bit for bit, as an uninterrupted run.
 """
 
 import csv
-import io
 import logging
 import math
 import os
@@ -16,7 +15,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,7 +28,7 @@ from lightning.pytorch.loggers import Logger
 from entente import checkpoint, distributed
 from entente.console import log, stop_signals
 from entente.errors import InputError, Interrupted, Stopped
-from entente.files import read_yaml, write_text
+from entente.files import csv_text, read_yaml, write_text
 from entente.settings import RunSettings
 from entente.training import views
 from entente.training.checkpoints import Checkpoints, steps
@@ -205,8 +204,4 @@ class Table(Logger):
         """Does nothing, since config.yaml has the settings."""
 
     def save(self) -> None:
-        columns = dict.fromkeys(chain.from_iterable(self.rows.values()))
-        writer = csv.DictWriter(text := io.StringIO(), columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows.values())
-        write_text(self.path, text.getvalue())
+        write_text(self.path, csv_text([*self.rows.values()]))
