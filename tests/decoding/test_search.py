@@ -3,7 +3,7 @@
 import itertools
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -237,21 +237,6 @@ def test_a_translation_begins_as_it_must(name: str, beam: int, length_penalty: f
             expected = naive_beam(model, alone, settings, limit, beginning)
             assert_same(hypotheses, hypotheses_of(expected, settings))
             assert all(h.tokens[: len(beginning)] == beginning for h in hypotheses)
-
-
-# Batches
-
-
-@pytest.mark.parametrize("changes", [{}, {"beam": 3, "n_best": 3}, {"beam": 4, "n_best": 2, "length_penalty": 0.0}], ids=str)
-def test_a_sentence_in_a_batch_is_translated_as_if_alone(name: str, changes: dict[str, Any]) -> None:
-    settings, uneven = SearchSettings(**LIMITED, **changes), 0
-    for seed in SEEDS:
-        model, src = varied_model(name, V, seed), sources(seed, V, LENGTHS)
-        together = search(model, src, settings, BOS, EOS)
-        uneven += len({len(n_best[0].tokens) for n_best in together}) > 1  # rows leave the batch at different steps
-        for b, hypotheses in enumerate(together):
-            assert_same(hypotheses, search(model, sentence(src, b), settings, BOS, EOS)[0])
-    assert uneven > 1
 
 
 # Limits

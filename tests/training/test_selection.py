@@ -33,9 +33,13 @@ def run(validations: Validations, reference: str, folder: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("reference", "validations", "best"),
     [
-        pytest.param(LONG, [(SHORT, 2.0), (LONG, 3.0), (SHORT, 1.0)], 2, id="the highest BLEU"),
-        pytest.param(LONG, [(LONG, 3.0), (LONG, 1.0), (LONG, 2.0)], 2, id="of equal BLEU, the lowest NLL"),
-        pytest.param(LONG, [(LONG, 1.0), (LONG, 1.0), (LONG, 2.0)], 2, id="of equal NLL, the later"),
+        # The lowest NLL alone is the sixth, the first of the highest BLEU the second, the earlier of equal NLL the third.
+        pytest.param(
+            LONG,
+            [(SHORT, 2.0), (LONG, 3.0), (LONG, 1.0), (LONG, 1.0), (LONG, 2.0), (SHORT, 0.5)],
+            4,
+            id="the highest BLEU; of equal BLEU, the lowest NLL; of equal NLL, the later",
+        ),
         pytest.param(SHORT, [("a cat", 1.0), (SHORT, 3.0), ("cat", 2.0)], 2, id="chrF if references are too short for BLEU"),
     ],
 )
