@@ -13,7 +13,7 @@ Two explanations of why a Transformer without residual connections learns nothin
     query lost  the output of cross-attention is a mean of source vectors. What the decoder has written so far, which chose the
                 weights, is not in it. Then nothing helps but to hand the query on past cross-attention.
 
-What either predicts for each repair (REPAIRS, below) was written down before any of these runs. The repairs:
+What either predicts for each repair (REPAIRS, below) was written down before its runs. The repairs:
 
     none           nothing: `ablation=no_residual`
     muon           the recipe of `make train` (Muon, cosine scores) instead of Adam
@@ -25,7 +25,9 @@ What either predicts for each repair (REPAIRS, below) was written down before an
                    on itself hands its query on
     both           `conditioned` and `concatenated`
     rotated        `conditioned`, and feed-forward networks start linear, as the identity (after Balduzzi et al. 2017)
-    isometric      `rotated` and `concatenated`, and W [x; c] starts as the sum of a rotation of x and one of c
+    turned         `concatenated`, and W [x; c] starts as the sum of a rotation of x and one of c
+    unturned       `rotated` and `concatenated`
+    isometric      `rotated` and `turned`
 
 Shapes: B batch, T target length, P earlier target tokens, S source length, D model width, H heads, K key width.
 """
@@ -85,7 +87,9 @@ REPAIRS = {
     "concatenated": Repair(FAILS, LEARNS, ("concatenated",)),
     "merged": Repair(FAILS, LEARNS, ("merged",)),
     "both": Repair(LEARNS, LEARNS, ("concatenated", "conditioned")),
-    "isometric": Repair(LEARNS, LEARNS, ("concatenated", "conditioned", "rotated")),
+    "turned": Repair(FAILS, LEARNS, ("concatenated", "turned")),
+    "unturned": Repair(LEARNS, LEARNS, ("concatenated", "conditioned", "rotated")),
+    "isometric": Repair(LEARNS, LEARNS, ("concatenated", "conditioned", "rotated", "turned")),
 }
 SHARP = 2.0  # factor of W_q = W_k, so that the score of a position with itself is about 20 and that with others about 0
 
@@ -136,8 +140,7 @@ class Repaired(Transformer):
         initialise(self, sizes.seed, embedding_std=(2 * self.d_model) ** -0.5)
         if "conditioned" in changes:
             condition(self, sizes.seed)
-        if "rotated" in changes:
-            rotate(self, sizes.seed)
+        rotate(self, sizes.seed, networks="rotated" in changes, concatenations="turned" in changes)
 
 
 def merge(block: DecoderBlock) -> None:
@@ -163,19 +166,19 @@ def condition(model: Transformer, seed: int) -> None:
             attention.key.load_state_dict(attention.query.state_dict())
 
 
-def rotate(model: Transformer, seed: int) -> None:
-    """Makes each feed-forward network V' (relu(V x) - relu(-V x)) = V' V x = x, with orthonormal columns in V, and each
-    concatenation Q x + R c, with rotations Q and R."""
+def rotate(model: Transformer, seed: int, networks: bool, concatenations: bool) -> None:
+    """Makes each feed-forward network V' (relu(V x) - relu(-V x)) = V' V x = x, with orthonormal columns in V, or each
+    concatenation Q x + R c, with rotations Q and R, or both."""
 
     def orthonormal(rows: int, path: str) -> Tensor:
         return nn.init.orthogonal_(torch.empty(rows, model.d_model), generator=generator_of(seed, f"rotation/{path}"))
 
     with torch.no_grad():
         for path, module in model.named_modules():
-            if isinstance(module, Concatenation):
+            if isinstance(module, Concatenation) and concatenations:
                 rotations = [orthonormal(model.d_model, f"{path}/{part}") for part in ("x", "c")]
                 module.linear.weight.copy_(torch.cat(rotations, dim=1))
-            elif isinstance(module, DecoderBlock | EncoderBlock):
+            elif isinstance(module, DecoderBlock | EncoderBlock) and networks:
                 first, _, second = cast(tuple[nn.Linear, nn.Module, nn.Linear], (*module.ff,))
                 half = orthonormal(first.out_features // 2, path)
                 weight = nn.functional.pad(torch.cat([half, -half]), (0, 0, 0, first.out_features % 2))
