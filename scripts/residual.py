@@ -221,10 +221,9 @@ def last_word(model: TrainedModel, folder: Path) -> list[float]:
 
 def result(repair: str, steps: int, run: Run) -> dict[str, Any]:
     """Returns what is published of a finished run."""
-    curves = measured(run)
-    norms, cosines = (
-        [points[-1][1] for name, _, points in curves if name == what] for what in ("gradient norm", "position cosine")
-    )
+    last = {(name, place): points[-1][1] for name, place, points in measured(run)}
+    norms = [value for (name, _), value in last.items() if name == "gradient norm"]
+    layers = run.config["model"]["n_layers"]
     use(repair)
     return {
         **key_of(repair, steps, run),
@@ -232,9 +231,9 @@ def result(repair: str, steps: int, run: Run) -> dict[str, Any]:
         "test_bleu": run.metrics["test"]["bleu"],
         "valid_nll": run.metrics["valid"]["nll"],
         "gradient_ratio": min(norms) / max(norms),
-        "position_cosine": max(cosines),
+        "cosines": [last["position cosine", f"{side} {layers} ff"] for side in ("encoder", "decoder")],
         "last_word": last_word(load(run.directory), run.directory),
-        "valid_bleu": run.history["valid/bleu"],
+        "curve": run.history["valid/nll"],
     }
 
 
@@ -264,34 +263,39 @@ def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Returns the predictions, the mean and deviation over seeds of the scores, and means of what was measured at the end."""
-    columns = ["layers", "steps", "repair", "collapse", "query lost", "seeds", "test BLEU", "valid NLL", "gradients", "cosine"]
+    columns = ["layers", "steps", "repair", "collapse", "query lost", "seeds", "test BLEU", "valid NLL", "gradients", "cosines"]
     lines = [f"| {' | '.join(columns)} | last word read, by decoder block |", "|---" * (len(columns) + 1) + "|"]
     for (layers, steps, repair), members in groupby(rows, key=itemgetter("layers", "steps", "repair")):
         group = [*members]
-        bleu, nll, ratio, cosine = (
-            [row[name] for row in group] for name in ("test_bleu", "valid_nll", "gradient_ratio", "position_cosine")
-        )
+        bleu, nll, ratio = ([row[name] for row in group] for name in ("test_bleu", "valid_nll", "gradient_ratio"))
         spread = f" ± {statistics.stdev(bleu):.2f}" if len(bleu) > 1 else ""
-        shares = " ".join(f"{statistics.fmean(each):.2f}" for each in zip(*(row["last_word"] for row in group), strict=True))
+        cosines, shares = (
+            " ".join(f"{statistics.fmean(each):.2f}" for each in zip(*(row[name] for row in group), strict=True))
+            for name in ("cosines", "last_word")
+        )
         scores = f"{statistics.fmean(bleu):.2f}{spread} | {statistics.fmean(nll):.3f}"
-        measures = f"{statistics.geometric_mean(ratio):.1e} | {statistics.fmean(cosine):.2f}"
+        measures = f"{statistics.geometric_mean(ratio):.1e} | {cosines}"
         predictions = f"{REPAIRS[repair].collapse} | {REPAIRS[repair].query_lost}"
         lines.append(f"| {layers} | {steps:,} | {repair} | {predictions} | {len(group)} | {scores} | {measures} | {shares} |")
     return "\n".join(lines)
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """Draws validation BLEU against steps, a line for each run: a panel for each number of layers and steps."""
+    """Draws the validation NLL against steps, a line for each run: a panel for each number of layers and steps."""
     panels = [(key, [*group]) for key, group in groupby(rows, key=itemgetter("layers", "steps"))]
-    figure = Figure(figsize=(5 * len(panels), 3.4), layout="constrained")
-    for axes, ((layers, steps), group) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    figure = Figure(figsize=(5 * len(panels) + 1.2, 4), layout="constrained")
+    lines = {}
+    for axes, ((layers, steps), group) in zip(
+        figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True
+    ):
         for row in group:
-            color = f"C{[*REPAIRS].index(row['repair'])}"
-            is_first = row is next(each for each in group if each["repair"] == row["repair"])
-            axes.plot(*zip(*row["valid_bleu"], strict=True), color=color, label=row["repair"] if is_first else "", linewidth=1)
-        axes.set(title=f"{layers} + {layers} layers, {steps:,} steps", xlabel="step", ylabel="validation BLEU", ylim=(-2, 100))
-        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8)
+            number = [*REPAIRS].index(row["repair"])
+            style = {"color": f"C{number % 7}", "linestyle": ("-", "--")[number // 7], "linewidth": 1.2}
+            [lines[row["repair"]]] = axes.plot(*zip(*row["curve"], strict=True), **style)
+        axes.set(title=f"{layers} + {layers} layers, {steps:,} steps", xlabel="step", ylabel="validation NLL", ylim=(0, None))
         axes.spines[["top", "right"]].set_visible(False)
+    names = [repair for repair in REPAIRS if repair in lines]
+    figure.legend([lines[name] for name in names], names, loc="outside right center", frameon=False)
     return figure
 
 
