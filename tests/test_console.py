@@ -126,6 +126,7 @@ def test_a_command_ends_with_lines_and_a_code(
     assert all(re.fullmatch(pattern, line) for pattern, line in zip(lines, written, strict=True)), written
 
 
-def test_a_fault_of_the_program_is_not_taken_for_one_of_the_user() -> None:
-    with pytest.raises(ValueError, match="a bug"), exit_codes():
-        raise ValueError("a bug")
+@pytest.mark.parametrize("error", [ValueError("a bug"), RuntimeError("CUDA error: an illegal memory access was encountered")])
+def test_a_fault_of_the_program_is_not_taken_for_one_of_the_user(error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)), exit_codes():
+        raise error

@@ -156,7 +156,7 @@ def report(error: BaseException) -> int | None:
             code, lines = 128 + error.number, [str(error)]
         case OSError():
             code, lines = 2, [f"error: {error.filename or 'input or output'}: {reason(error)}"]
-        case MemoryError() | RuntimeError() if re.search("MemoryError|(out of|allocate) memory", repr(error)):
+        case MemoryError() | RuntimeError() if re.search("MemoryError|(out of|allocate|not enough) memory", repr(error)):
             code, lines = 2, ["error: out of memory; lower data.batch.max_tokens, the model's widths or search.beam"]
         case _:
             return None

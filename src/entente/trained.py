@@ -25,10 +25,10 @@ from entente.attention.record import (
     NAME_OF_KIND,
     AttentionMap,
     has_attention,
-    log_probabilities,
     read_sentence,
     record,
     sides_of,
+    target_log_probabilities,
 )
 from entente.console import log
 from entente.data.batches import EvaluationBatches, Rows
@@ -151,9 +151,9 @@ class TrainedModel(checkpoint.TrainedRun):
         """Returns the log-probability that the model gives to each piece of `target` as a translation of `source`."""
         src, tgt = self._ids(source, target)
         with BUSY:
-            of_all = log_probabilities(self.model, src, tgt).cpu()
+            log_p = target_log_probabilities(self.model, src, tgt).cpu()
         produced = [*tgt, EOS]
-        return Score(self.vocabulary.tgt.pieces(produced), of_all[range(len(produced)), produced])
+        return Score(self.vocabulary.tgt.pieces(produced), log_p[range(len(produced)), produced])
 
     @contextmanager
     def intervene(self, *interventions: Intervention) -> Iterator[None]:
@@ -198,10 +198,10 @@ class TrainedModel(checkpoint.TrainedRun):
         with BUSY:
             src, tgt = self._ids(source, target)
             with hooked(self.model, [(names, keep)]):
-                of_all = log_probabilities(self.model, src, tgt)
+                log_p = target_log_probabilities(self.model, src, tgt)
         # A BiRNN computes its state (B, D) and its alignment (B, 1, S) for each position in turn.
         join = {name: torch.stack if values[0].dim() == 2 else torch.cat for name, values in activations.items()}
-        return of_all, {name: join[name](values, dim=1) for name, values in activations.items()}
+        return log_p, {name: join[name](values, dim=1) for name, values in activations.items()}
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
         """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""

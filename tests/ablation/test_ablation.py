@@ -329,7 +329,7 @@ def plan(*overrides: str) -> dict[str, RunSettings]:
 
 def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Path, base: list[str]) -> None:
     """A suite lets its ablations override its settings, but a single run is refused if its settings contradict its ablation."""
-    runs = plan("suite=[baseline,one_head]", "model.n_heads=2", "seeds=[1,1,3]", "name=two, six")
+    runs = plan("suite=[one_head,baseline]", "model.n_heads=2", "seeds=[1,1,3]", "name=two, six")  # the baseline comes first
     assert list(runs) == ["baseline-seed1", "one_head-seed1", "baseline-seed3", "one_head-seed3"]
     more = plan("suite=[baseline,one_head]", "seeds=[3]", "baseline_seeds=[2,3]")
     assert list(more) == ["baseline-seed3", "one_head-seed3", "baseline-seed2"]

@@ -98,7 +98,8 @@ def test_recording_does_not_change_a_training_step(name: str, precision: str, vo
 
 
 @pytest.mark.parametrize(
-    ("changes", "as_decoded"), [({}, True), ({"mask_future": False}, False), ({"softmax": "queries"}, False)]
+    ("changes", "as_decoded"),
+    [({}, True), ({"mask_future": False}, False), ({"softmax": "queries"}, False), ({"softmax": "batch"}, True)],
 )
 def test_a_map_that_decoding_does_not_use_is_marked(
     changes: dict[str, Any], as_decoded: bool, vocabulary: Vocabulary, ids: Any

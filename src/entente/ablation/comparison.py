@@ -33,8 +33,8 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Comparison:
     """The results of a suite. splits: all but valid, unless there is no other. judgements: of BLEU, by split. rows: one per
-    variant, the baseline first. The keys of a row are columns of comparison.csv; a row without a number may lack its key. Each
-    split has these columns, which begin with its name:
+    variant, the baseline first. The keys of a row are columns of comparison.csv. A number that does not exist is None, or its
+    key is absent. Each split has these columns, which begin with its name:
     bleu, chrf, nll                   means over the finished seeds
     bleu_sd, chrf_sd, nll_sd          their sample standard deviations
     difference, low, high, p, method  of BLEU: see Difference in entente.ablation.significance

@@ -17,7 +17,7 @@ def ablation_files(config_dir: str | None) -> dict[str, Path]:
     return {path.stem: path for folder in folders for path in sorted(folder.glob("ablation/*.yaml"))}
 
 
-def unknown(names: Sequence[str], config_dir: str | None) -> list[str]:
+def missing_files(names: Sequence[str], config_dir: str | None) -> list[str]:
     """Returns a line for each name that has no file."""
     paths = ablation_files(config_dir)
     return [f"{name}: no such ablation in configs/ablation{suggestion(name, paths)}" for name in names if name not in paths]
@@ -30,8 +30,8 @@ def changes(name: str, config_dir: str | None) -> dict[str, object]:
 
 
 def baseline_of(composition: Composition) -> RunSettings:
-    """Returns the settings of a run without its ablation. Raises InputError if its other settings contradict it, since the run
-    would not match its name."""
+    """Returns the settings of a run without its ablation. Raises InputError if an override contradicts the ablation's file,
+    since the run would not match its name."""
     ablation, folder = composition.choices["ablation"], composition.config_dir
     values = dict(flat(composition.values))
     contradictions = [

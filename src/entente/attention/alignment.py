@@ -169,7 +169,7 @@ class Alignments:
         return links_agreement(zip(self.links(head), self.gold, strict=True))
 
     def error_rates(self, steps: Sequence[Step] = ("produced",)) -> Tensor:
-        """Returns each head's alignment error rate (L, H), at that of the steps at which it is lowest."""
+        """Returns each head's lowest alignment error rate over `steps` (L, H)."""
         heads = [head for head in self.heads() if head.step in steps and head.head is not None]
         rates = torch.tensor([self.agreement(head).aer for head in heads], dtype=torch.float64)
         return rates.reshape(len(steps), heads[-1].layer + 1, -1).amin(0)

@@ -26,8 +26,8 @@ Part = Literal["state", "word", "context"]
 Row = Annotated[int, Field(ge=0)]
 Numbers = Annotated[tuple[float, ...], LISTS, Field(min_length=1)]
 Weight = Annotated[float, Field(ge=0, le=1)]
-STEPS = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
-PATTERN = ".hook_pattern"
+FUTURE_IN_SEARCH = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
+WEIGHTS = ".hook_pattern"  # the end of the name of the attention weights of a layer
 
 
 class Change(Section):
@@ -63,7 +63,7 @@ class OfLayers(Change):
 
     def places(self, target: Target, kind: str) -> list[str]:
         """Returns the places of a kind of attention in the names of `points`, one per layer."""
-        places = [name.removesuffix(PATTERN) for name in target.points if name.endswith(PATTERN) and kind_of(name) == kind]
+        places = [name.removesuffix(WEIGHTS) for name in target.points if name.endswith(WEIGHTS) and kind_of(name) == kind]
         if not places:
             raise self.refuse("this model has no such attention")
         return self.among(places)
@@ -258,7 +258,7 @@ class Unmask(Change):
 
     def apply(self, target: Target) -> Iterator[Undo]:
         kinds = ("decoder",) if self.unmask == "future" else ("encoder", "cross", "alignment")
-        points = [point for name, point in target.points.items() if name.endswith(PATTERN) and kind_of(name) in kinds]
+        points = [point for name, point in target.points.items() if name.endswith(WEIGHTS) and kind_of(name) in kinds]
         model: Any = target.model
         if not points or not (getattr(model, "mask_future", True) if self.unmask == "future" else model.mask_padding):
             raise self.refuse("this model has no such mask")
@@ -267,7 +267,7 @@ class Unmask(Change):
 
     def _lift(self, _: object, inputs: Any) -> Any:
         if self.unmask == "future" and inputs[0].size(-2) == 1 < inputs[0].size(-1):
-            raise InputError(STEPS)
+            raise InputError(FUTURE_IN_SEARCH)
         return inputs[0], None
 
 
@@ -285,7 +285,7 @@ class Patch(OfHeads):
         assert target.vocabulary
         src, tgt = read_pair(target.vocabulary, self.source, self.target)
         for place in self.places(target, self.patch):
-            heads, weights = self.heads(target, place), target.points[f"{place}.hook_pattern"]
+            heads, weights = self.heads(target, place), target.points[place + WEIGHTS]
             if self.of == "output":
                 z = self.outputs(target, place)
                 yield z.on(self._put, target, heads, self._read(target.model, z, src, tgt)[0][0])

@@ -49,7 +49,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         )
     if composition.values.get("init"):
         problems.append(f"init={composition.values['init']}: a suite trains its variants from the start; leave init out")
-    if problems := problems or ablations.unknown(suite.variants, folder):
+    if problems := problems or ablations.missing_files(suite.variants, folder):
         raise InputError(*problems)
     is_debug = choices["trainer"] == "debug"  # its settings win over those of a suite
     shared = [text for text in suite.overrides if not (is_debug and text.startswith("trainer."))]
@@ -59,7 +59,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     name = settings.name or f"{title}{trainer['suffix']}"
     root = Path(composition.values["output_dir"]).expanduser() / name
     command = [sys.executable, "-P", "-m", "entente", "train", *([f"--config-dir={folder}"] if folder else [])]
-    variants, jobs = sorted(dict.fromkeys(suite.variants), key=BASELINE.__ne__), list[Job]()
+    variants, jobs = sorted(dict.fromkeys(suite.variants), key=lambda name: name != BASELINE), list[Job]()
     seeds, all_seeds = (list(dict.fromkeys(each)) for each in (settings.seeds, settings.seeds + settings.baseline_seeds))
     for variant in variants:
         changed = ablations.changes(variant, folder)  # no override may change these, or the variant would not match its name

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from entente import checkpoint
 from entente.attention import numbers
-from entente.attention.changes import STEPS
+from entente.attention.changes import FUTURE_IN_SEARCH
 from entente.attention.interventions import describe, intervene, with_means
 from entente.attention.numbers import Measured
 from entente.commands import outcomes
@@ -37,7 +37,7 @@ def main(settings: EvaluateSettings) -> None:
     if output and (output / "config.yaml").exists():  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     if any({"unmask": "future"} in each for each in (settings.interventions, *settings.tables)):
-        raise InputError(STEPS)
+        raise InputError(FUTURE_IN_SEARCH)
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
     search = with_changes(run.settings.search, settings.search.model_dump())

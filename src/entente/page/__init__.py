@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from torch import Tensor
 
-from entente.attention.record import NAME_OF_KIND, log_probabilities, record
+from entente.attention.record import NAME_OF_KIND, record, target_log_probabilities
 from entente.checkpoint import TrainedRun
 from entente.data import files, tokenizer, words
 from entente.data.alignments import Gold
@@ -144,18 +144,19 @@ def first_result(run: TrainedRun, source: str) -> dict[str, Any]:
     [src] = vocabulary.encode_src([files.clean(source)])
     greedy = with_changes(run.settings.search, {"beam": 1, "n_best": 1})
     tgt, _, ended = translate(model, vocabulary, [source], greedy)[0][0]
-    of_all = log_probabilities(model, src, tgt).cpu()  # (T, V)
-    top = of_all.topk(min(ALTERNATIVES, of_all.size(1)))
-    chosen = of_all[range(len(tgt) + 1), [*tgt, EOS]]
+    log_p = target_log_probabilities(model, src, tgt).cpu()  # (T, V)
+    top = log_p.topk(min(ALTERNATIVES, log_p.size(1)))
+    values = round_values(top.values, 4)
+    chosen = log_p[range(len(tgt) + 1), [*tgt, EOS]]
     return {
         "src": src,
         "tgt": tgt,
         "ended": ended,
-        "chosen": rounded(chosen, 4),
-        "alternatives": [[*zip(*row, strict=True)] for row in zip(top.indices.tolist(), rounded(top.values, 4), strict=True)],
-        "weights": {NAME_OF_KIND[map.kind]: rounded(map.weights, 3) for map in record(model, vocabulary, src, tgt)},
+        "chosen": round_values(chosen, 4),
+        "alternatives": [[*zip(*row, strict=True)] for row in zip(top.indices.tolist(), values, strict=True)],
+        "weights": {NAME_OF_KIND[map.kind]: round_values(map.weights, 3) for map in record(model, vocabulary, src, tgt)},
     }
 
 
-def rounded(values: Tensor, decimals: int) -> Any:
+def round_values(values: Tensor, decimals: int) -> Any:
     return values.double().round(decimals=decimals).tolist()

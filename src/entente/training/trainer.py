@@ -86,6 +86,8 @@ def refused(**settings: object) -> Iterator[None]:
     """Turns Lightning's refusal of settings into one line that names them."""
     try:
         yield
+    except OSError:
+        raise
     except Exception as error:
         values = " ".join(f"{name}={value}" for name, value in settings.items())
         raise InputError(f"{values}: Lightning refuses this combination here ({reason(error)})") from error
