@@ -51,7 +51,7 @@ def test_the_gradient_and_the_logged_loss_are_those_of_one_batch_of_all_sentence
     data, translator = prepare(settings)
     per_epoch = len(data.train_dataloader().epoch(0))
     assert per_epoch < ACCUMULATE * STEPS and per_epoch % ACCUMULATE  # some steps span two epochs
-    watch, trainer = Watch(), build_trainer(translator)
+    watch, trainer = Watch(), build_trainer(translator, data)
     trainer.logger = TensorBoardLogger(tmp_path / "run", name="", version="")
     trainer.callbacks.append(watch)  # type: ignore[attr-defined]
     trainer.fit(translator, datamodule=data)

@@ -55,7 +55,7 @@ def dropout_masks(folder: Path, seed: int) -> list[Tensor]:
     masks: list[Tensor] = []
     layers = [layer for layer in translator.model.modules() if isinstance(layer, nn.Dropout) and layer.p]
     layers[-1].register_forward_hook(lambda layer, inputs, output: masks.append(output == 0))
-    trainer = build_trainer(translator)
+    trainer = build_trainer(translator, data)
     trainer.callbacks.append(Steps())  # type: ignore[attr-defined]
     trainer.fit(translator, datamodule=data)
     return [mask for mask in masks if mask.any()]  # `Steps` evaluates without dropout
@@ -104,7 +104,7 @@ def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[A
     with launched(runs["birnn"].trainer):
         for name, settings in runs.items():
             data, translator = prepare(settings)
-            steps, trainer = Steps(), build_trainer(translator)
+            steps, trainer = Steps(), build_trainer(translator, data)
             trainer.callbacks.append(steps)  # type: ignore[attr-defined]
             trainer.fit(translator, datamodule=data)
             recorded[name] = [steps.gradients, steps.logits, steps.losses]

@@ -78,7 +78,7 @@ def train(config: dict[str, Any], wire: Wire) -> None:
     changes = {"trainer": {**config["trainer"], "max_steps": ENDLESS, "validate_every": ENDLESS}}
     settings = validate(RunSettings, {**config, **changes, "output_dir": tempfile.mkdtemp()})
     data, translator = prepare(settings)
-    trainer = build_trainer(translator)
+    trainer = build_trainer(translator, data)
     trainer.callbacks.append(Bursts(wire, config["model"]))  # type: ignore[attr-defined]
     with open_run(None, translator, trainer):
         trainer.fit(translator, datamodule=data)

@@ -27,7 +27,7 @@ Row = Annotated[int, Field(ge=0)]
 Numbers = Annotated[tuple[float, ...], LISTS, Field(min_length=1)]
 Weight = Annotated[float, Field(ge=0, le=1)]
 FUTURE_IN_SEARCH = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
-WEIGHTS = ".hook_pattern"  # the end of the name of the attention weights of a layer
+PATTERN_SUFFIX = ".hook_pattern"  # ends the names of attention weights
 
 
 class Change(Section):
@@ -63,7 +63,11 @@ class OfLayers(Change):
 
     def places(self, target: Target, kind: str) -> list[str]:
         """Returns the places of a kind of attention in the names of `points`, one per layer."""
-        places = [name.removesuffix(WEIGHTS) for name in target.points if name.endswith(WEIGHTS) and kind_of(name) == kind]
+        places = [
+            name.removesuffix(PATTERN_SUFFIX)
+            for name in target.points
+            if name.endswith(PATTERN_SUFFIX) and kind_of(name) == kind
+        ]
         if not places:
             raise self.refuse("this model has no such attention")
         return self.among(places)
@@ -258,7 +262,7 @@ class Unmask(Change):
 
     def apply(self, target: Target) -> Iterator[Undo]:
         kinds = ("decoder",) if self.unmask == "future" else ("encoder", "cross", "alignment")
-        points = [point for name, point in target.points.items() if name.endswith(WEIGHTS) and kind_of(name) in kinds]
+        points = [point for name, point in target.points.items() if name.endswith(PATTERN_SUFFIX) and kind_of(name) in kinds]
         model: Any = target.model
         if not points or not (getattr(model, "mask_future", True) if self.unmask == "future" else model.mask_padding):
             raise self.refuse("this model has no such mask")
@@ -285,7 +289,7 @@ class Patch(OfHeads):
         assert target.vocabulary
         src, tgt = read_pair(target.vocabulary, self.source, self.target)
         for place in self.places(target, self.patch):
-            heads, weights = self.heads(target, place), target.points[place + WEIGHTS]
+            heads, weights = self.heads(target, place), target.points[place + PATTERN_SUFFIX]
             if self.of == "output":
                 z = self.outputs(target, place)
                 yield z.on(self._put, target, heads, self._read(target.model, z, src, tgt)[0][0])

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from entente.checkpoint import TrainedRun
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.search import with_changes
+from entente.decoding.search import greedy
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.attention import AttentionWeights
@@ -117,8 +117,7 @@ def read_sentence(run: TrainedRun, source: str, target: str | None) -> tuple[lis
     Raises InputError if the source is empty, or if the source or the target is too long."""
     src, tgt = read_pair(run.vocabulary, source, target or "")
     if target is None:
-        greedy = with_changes(run.settings.search, {"beam": 1, "n_best": 1})
-        tgt = translate(run.model, run.vocabulary, [source], greedy)[0][0].tokens
+        tgt = translate(run.model, run.vocabulary, [source], greedy(run.settings.search))[0][0].tokens
     return src, tgt
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from entente import checkpoint
 from entente.attention.alignment import STEPS
 from entente.attention.numbers import measure, pairs_of
+from entente.attention.record import has_attention
 from entente.commands.settings import PageSettings
 from entente.console import Task, log
 from entente.data.corpora import read_corpus
@@ -68,6 +69,8 @@ def _test_data(run: checkpoint.TrainedRun) -> TranslationData:
 
 
 def _errors(run: checkpoint.TrainedRun, data: TranslationData) -> list[list[float]]:
+    if not has_attention(run.model):
+        return []
     alignments = measure(run.model, run.vocabulary, pairs_of(data, "test"))[1]
     return alignments.error_rates(STEPS).tolist() if alignments.gold else []
 

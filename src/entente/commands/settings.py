@@ -187,9 +187,7 @@ class SuiteSettings(Section):
 class AblateSettings(Section):
     model_config = ConfigDict(extra="ignore")  # the configuration has the settings of the runs too
 
-    suite: Name | Names = setting(
-        "quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]; see suites.NAME.variants"
-    )
+    suite: Name | Names = setting("quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]")
     seeds: Annotated[tuple[Seed, ...], LISTS] = setting((1,), "each variant is trained with each seed", min_length=1)
     baseline_seeds: Annotated[tuple[Seed, ...], LISTS] = setting((), "further seeds of the baseline, which all others share")
     jobs: Count = setting(1, "number of parallel runs, each on its share of the cores")

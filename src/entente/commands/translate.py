@@ -11,6 +11,7 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from queue import Queue
@@ -51,17 +52,17 @@ def main(settings: TranslateSettings) -> None:
         return
     total = ""
     sampling = Sampling(**settings.sampling.model_dump()) if settings.sampling else None
-    reading = settings.input, run.vocabulary.src, search.n_best == 1 and not sampling
+    read = partial(_read, settings.input, run.vocabulary.src, search.n_best == 1 and not sampling)
     if settings.input:  # so that nothing is translated if a line is too long
         with Task(f"checking {settings.input}"):
-            total = f" of {sum(1 for _ in _read(*reading)):,}"
+            total = f" of {sum(1 for _ in read()):,}"
     new_words: dict[str, None] = {}
     cut: list[str] = []
     done = 0
     output = open_atomic(Path(settings.output)) if settings.output else nullcontext()
     with output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
-        lines = _read(*reading)
+        lines = read()
         for chunk in _chunks(lines) if settings.input else _as_they_come(lines):
             with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
                 translations = translate_lines(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)

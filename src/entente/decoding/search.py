@@ -64,6 +64,11 @@ def translation_search(settings: SearchSettings) -> SearchSettings:
     return settings if settings.beam > 1 else settings.model_copy(update={"beam": 5})
 
 
+def greedy(settings: SearchSettings) -> SearchSettings:
+    """Returns the same search with a beam of 1, whose only result is one translation."""
+    return settings.model_copy(update={"beam": 1, "n_best": 1})
+
+
 def with_changes(settings: Kind, changes: Mapping[str, Any]) -> Kind:
     """Returns the settings with those changes that are not None. Raises InputError if they are not valid."""
     return validate(type(settings), settings.model_dump() | {key: value for key, value in changes.items() if value is not None})

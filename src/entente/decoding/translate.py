@@ -13,7 +13,7 @@ from entente.data.batches import Batch, EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import count_words
-from entente.decoding.search import Hypothesis, Sampling, length_penalty, search
+from entente.decoding.search import Hypothesis, Sampling, greedy, length_penalty, search
 from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
 from entente.settings import SearchSettings
@@ -114,7 +114,7 @@ def translate(
     places, ids = [*cleaned], vocabulary.encode_src([*cleaned.values()])
     beginnings = [vocabulary.tgt.encode(clean(prefixes[i])) for i in places] if prefixes else [[]] * len(ids)
     batches = EvaluationBatches(Rows(ids), Rows([[BOS, *beginning] for beginning in beginnings]), MAX_TOKENS)
-    settings = settings.model_copy(update={"beam": 1, "n_best": 1}) if sampling else settings
+    settings = greedy(settings) if sampling else settings
 
     def decode(batch: Batch) -> list[tuple[int, list[Hypothesis]]]:
         rows = [places[row] for row in batch.index.tolist()]

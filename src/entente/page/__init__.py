@@ -18,7 +18,7 @@ from entente.checkpoint import TrainedRun
 from entente.data import files, tokenizer, words
 from entente.data.alignments import Gold
 from entente.data.tokenizer import EOS, Tokenizer, Vocabulary
-from entente.decoding.search import with_changes
+from entente.decoding.search import greedy
 from entente.decoding.translate import translate
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.validation import to_text
@@ -142,8 +142,7 @@ def first_result(run: TrainedRun, source: str) -> dict[str, Any]:
     each place with their log-probabilities, and the attention weights (L, H, rows, columns) by kind."""
     model, vocabulary = run.model, run.vocabulary
     [src] = vocabulary.encode_src([files.clean(source)])
-    greedy = with_changes(run.settings.search, {"beam": 1, "n_best": 1})
-    tgt, _, ended = translate(model, vocabulary, [source], greedy)[0][0]
+    tgt, _, ended = translate(model, vocabulary, [source], greedy(run.settings.search))[0][0]
     log_p = target_log_probabilities(model, src, tgt).cpu()  # (T, V)
     top = log_p.topk(min(ALTERNATIVES, log_p.size(1)))
     values = round_values(top.values, 4)

@@ -47,7 +47,7 @@ def steps_of_minutes(settings: RunSettings, translator: Translator, data: Transl
     minutes, validate_every, (src, tgt) = settings.trainer.minutes or 0.0, settings.trainer.validate_every, data.ids("valid")
     step_clock, task = StepClock(), Task("measuring the time of a step and of a validation, for trainer.minutes")
     with task, TemporaryDirectory() as scratch:
-        trainer = build_trainer(translator)
+        trainer = build_trainer(translator, data)
         trainer.callbacks = [step_clock, TensorBoardViews(settings.views, settings.data.src)]  # type: ignore[attr-defined]
         trainer.loggers, trainer.limit_val_batches = [Board(scratch, name="", version="")], 0
         trainer.fit(translator, datamodule=data)

@@ -50,7 +50,7 @@ def train(settings: RunSettings) -> Path:
         log.info("%s: this run has finished; nothing is left to do", run.path)
         return run.path
     data, translator = prepare(settings.with_steps(run.max_steps) if run else settings, run.checkpoint if run else None)
-    trainer = build_trainer(translator)
+    trainer = build_trainer(translator, data)
     with open_run(run, translator, trainer) as run:
         trainer.fit(translator, datamodule=data, ckpt_path=run.checkpoint, weights_only=True if run.checkpoint else None)
         write_results(run, translator, data, evaluate_best(run, translator, data))

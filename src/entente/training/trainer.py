@@ -13,17 +13,23 @@ import lightning as L
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from entente import checkpoint, distributed
 from entente.console import log
+from entente.data.batches import Batch
+from entente.data.module import TranslationData
 from entente.errors import InputError, Stopped, reason
+from entente.evaluation import batch_loss
 from entente.process import prepare_process
 from entente.settings import TrainerSettings
 from entente.training.progress import TrainingProgress
 from entente.training.translator import Translator
 from entente.training.views import TensorBoardViews
 
+REFUSALS = (TypeError, ValueError, ImportError, MisconfigurationException, RuntimeError)  # Lightning's errors for bad settings
 GRACE = 10.0  # seconds that a process waits for the first one to report an error that both have
 LAUNCHER = "lightning.fabric.strategies.launchers.subprocess_script"  # logs which process has died
 
@@ -35,13 +41,13 @@ class AtomicCheckpoints(TorchCheckpointIO):
         checkpoint.write(checkpoint_, Path(path))
 
 
-def build_trainer(translator: Translator) -> L.Trainer:
+def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
     """Returns a Trainer that counts steps, not epochs. `open_run` gives it a logger and checkpoints to resume from."""
     settings = translator.settings.trainer
     strategy = settings.strategy
     uses_ddp = strategy == "ddp" or (strategy == "auto" and distributed.world_size() > 1)
-    if uses_ddp and "cross" not in getattr(translator.settings.model, "sublayers", ["cross"]):
-        strategy = "ddp_find_unused_parameters_true"  # slower, but without cross-attention, the encoder has no gradients
+    if uses_ddp and has_unused_parameters(translator, data.sample(1)):
+        strategy = "ddp_find_unused_parameters_true"  # slower
     stopping = [EarlyStopping("valid/improvements", mode="max", patience=settings.patience)] if settings.patience else []
     # TensorBoardViews comes after EarlyStopping, which determines the last validation, since it always draws at that one.
     views = TensorBoardViews(translator.settings.views, translator.settings.data.src)
@@ -81,14 +87,21 @@ def count_whole_steps(state: dict[str, Any], accumulate: int) -> None:
         counters |= dict.fromkeys(counters, step * accumulate)
 
 
+def has_unused_parameters(translator: Translator, batch: Batch) -> bool:
+    """Returns whether some parameters have no gradient, as in ablations without cross-attention."""
+    with isolate_rng():
+        batch_loss(translator.model, batch)[0].smoothed.backward()
+    unused = any(parameter.grad is None for parameter in translator.parameters())
+    translator.zero_grad()
+    return unused
+
+
 @contextmanager
 def refused(**settings: object) -> Iterator[None]:
     """Turns Lightning's refusal of settings into one line that names them."""
     try:
         yield
-    except OSError:
-        raise
-    except Exception as error:
+    except REFUSALS as error:
         values = " ".join(f"{name}={value}" for name, value in settings.items())
         raise InputError(f"{values}: Lightning refuses this combination here ({reason(error)})") from error
 

@@ -25,7 +25,7 @@ from entente import escape
 from entente.attention.diagnose import diagnose, gradient_norms
 from entente.attention.draw import draw, draw_heads
 from entente.attention.numbers import measure, pairs_of
-from entente.attention.record import NAME_OF_KIND, TO_SOURCE, record
+from entente.attention.record import NAME_OF_KIND, TO_SOURCE, has_attention, record
 from entente.console import Task
 from entente.data.batches import to_device
 from entente.data.files import clean
@@ -131,6 +131,8 @@ class TensorBoardViews(L.Callback):
 
 def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Figure]]:
     """Translates each (title, source text). Yields a tag and a figure per kind of attention."""
+    if not has_attention(translator.model):
+        return
     vocabulary = translator.vocabulary
     search = translator.settings.search.model_copy(update={"length_factor": 1.0, "length_offset": MORE_PIECES})
     translations = translate(translator.model, vocabulary, [text for _, text in sentences], search)
@@ -145,6 +147,8 @@ def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str
 def log_heads(board: TensorBoardLogger, translator: Translator, data: TranslationData, n: int, step: int) -> None:
     """Measures each head on the first n validation pairs, with its alignment error rate if the corpus has gold links. Logs the
     values as one picture, or as scalars if there is only one head, as in the BiRNN."""
+    if not has_attention(translator.model):
+        return
     pairs = pairs_of(data, "valid", n)
     numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
     maps: dict[str, dict[str, Tensor]] = {kind: measures._asdict() for kind, measures in numbers.items()}  # (L, H) by aspect
