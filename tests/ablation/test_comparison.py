@@ -27,7 +27,7 @@ from torch.utils.tensorboard import SummaryWriter
 from bad_inputs import run
 from browser import new_page
 from entente.ablation.comparison import Comparison, Row, compare
-from entente.ablation.report import chance, markdown, notes, page, show
+from entente.ablation.report import chance, interval, markdown, notes, page, show
 from entente.ablation.runs import Suite, read_suite
 from entente.ablation.significance import judge, randomisation
 from entente.errors import InputError
@@ -170,6 +170,10 @@ def test_seeds_decide_and_the_bootstrap_stands_beside(suite: Suite, comparison: 
 def test_a_disagreement_of_bootstrap_and_verdict_is_said(p: float, low: float, high: float, expected: bool) -> None:
     text = chance({"test p": p, "test sentence_sd": 0.25, "test bootstrap_low": low, "test bootstrap_high": high}, "test")
     assert text.startswith("sentences ± 0.25") and ("disagrees" in text) == expected
+
+
+def test_an_interval_is_cut_where_no_difference_of_bleu_can_lie() -> None:
+    assert interval(-844.5, 3.0) == " [−100.00, +3.00]"
 
 
 def test_stored_counts_give_the_p_of_the_translations(suite: Suite) -> None:
@@ -322,7 +326,7 @@ def test_the_markdown_has_a_line_per_variant(comparison: Comparison) -> None:
 
 
 def test_the_page_in_a_browser(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:
-    """The page loads nothing else, has the verdicts, sorts its table, and fits a phone and paper."""
+    """The page loads nothing else, has the verdicts and bars to scale, sorts its table, and fits a phone and paper."""
     html = page(comparison, suite)
     assert not re.search(r"url\(|@import|<link|<iframe|src=\"(?!data:)|fetch\(|XMLHttp", html)
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
@@ -340,6 +344,12 @@ def test_the_page_in_a_browser(suite: Suite, comparison: Comparison, tmp_path: P
         assert names.all_inner_texts()[-1] == "gone"  # without a score, last in either order
         images = browser.locator("img").all()
         assert images and all(image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0 for image in images)
+        cells = "[...document.querySelectorAll('.bars > :nth-child(4n + 2)')]"
+        bars = f"{cells}.map(cell => [cell, cell.querySelector('i:not(.range)')])"
+        shares = browser.evaluate(f"{bars}.map(([cell, bar]) => bar.className ? 0 : bar.offsetWidth / cell.offsetWidth)")
+        values = [row.get("test difference") or 0.0 for row in comparison.rows]
+        expected = [abs(value) / (max(values) - min(values)) for value in values[1:]]
+        assert sorted(shares) == pytest.approx(sorted(expected), abs=0.01)
         browser.get_by_text("damaged: worse").click()
         assert browser.locator("details[open] img").is_visible()
         browser.set_viewport_size({"width": 390, "height": 844})

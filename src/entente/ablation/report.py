@@ -50,7 +50,8 @@ def p_value(p: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    return "" if low is None else f" [{number(low, sign=True)}, {number(high, sign=True)}]"
+    """Formats an interval of a difference in BLEU, which lies between -100 and 100."""
+    return "" if low is None or high is None else f" [{number(max(-100, low), sign=True)}, {number(min(100, high), sign=True)}]"
 
 
 def chance(row: Row, split: str) -> str:
@@ -134,6 +135,7 @@ def page(comparison: Comparison, suite: Suite) -> str:
     return TEMPLATES.get_template("page.html.j2").render(
         comparison=comparison,
         first=first,
+        enlarged=POOLED,
         reasons=reasons,
         causes=causes,
         scores=score_table(comparison),
