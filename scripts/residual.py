@@ -7,9 +7,9 @@
 
 Two explanations of why a Transformer without residual connections learns nothing:
 
-    collapse    attention averages, so the vectors of a sentence become alike, layer by layer, and gradients vanish (Dong et al.
-                2021, for attention alone). Then it helps to condition the layers better: other initial values, another
-                optimiser, a longer warm-up.
+    collapse    attention averages, so the vectors of a sentence become alike, layer by layer (Dong et al. 2021, for attention
+                alone), and the gradients of queries and keys vanish (Noci et al. 2022). Then it helps to condition the layers
+                better: other initial values, another optimiser, a longer warm-up.
     query lost  the output of cross-attention is a mean of source vectors. What the decoder has written so far, which chose the
                 weights, is not in it. Then nothing helps but to hand the query on past cross-attention.
 
@@ -19,7 +19,7 @@ What either predicts for each repair (REPAIRS, below) was written down before it
     muon           the recipe of `make train` (Muon, cosine scores) instead of Adam
     warm_up        a warm-up three times as long
     conditioned    W_v, W_o and feed-forward matrices start orthogonal, and self-attention starts sharp: each position attends
-                   to itself (after He et al. 2023, and He and Hofmann 2024)
+                   to itself (after He et al. 2023, who add an identity to the attention weights instead)
     concatenated   after cross-attention, W [x; c] takes the place of x + c, as in the readout of Bahdanau et al. 2015
     merged         one softmax over target and source keys takes the place of self- and cross-attention; a position's weight
                    on itself hands its query on
