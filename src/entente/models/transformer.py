@@ -133,7 +133,8 @@ class Transformer(Seq2Seq):
     RMSNorm before each sublayer (Zhang & Sennrich 2019). zero_init: at first, sublayers return 0 and pre-norm blocks are the
     identity (Goyal et al. 2017, section 5.1). tied: see Press & Wolf 2017. positions: `sinusoidal` and `learned` are added to
     the embeddings (Vaswani et al. 2017, section 3.5); `rotary` rotates the queries and keys of self-attention (Su et al.
-    2021)."""
+    2021). embedding_scale: `d_model` multiplies embeddings by sqrt(D), and `initial` lets them start as large instead.
+    equal_heads: all heads of a layer start with the weights of its first."""
 
     def __init__(self, sizes: Sizes, settings: TransformerSettings) -> None:
         super().__init__()
