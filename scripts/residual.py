@@ -229,7 +229,6 @@ def result(repair: str, steps: int, run: Run) -> dict[str, Any]:
         **key_of(repair, steps, run),
         "commit": run.training.get("commit"),
         "test_bleu": run.metrics["test"]["bleu"],
-        "valid_nll": run.metrics["valid"]["nll"],
         "gradient_ratio": min(norms) / max(norms),
         "cosines": [last["position cosine", f"{side} {layers} ff"] for side in ("encoder", "decoder")],
         "last_word": last_word(load(run.directory), run.directory),
@@ -262,12 +261,14 @@ def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Returns the predictions, the mean and deviation over seeds of the scores, and means of what was measured at the end."""
+    """Returns the predictions, the mean and deviation over seeds of BLEU of the best checkpoint, and means of what was measured
+    at the end (of the ratios of gradients, the geometric mean)."""
     columns = ["layers", "steps", "repair", "collapse", "query lost", "seeds", "test BLEU", "valid NLL", "gradients", "cosines"]
     lines = [f"| {' | '.join(columns)} | last word read, by decoder block |", "|---" * (len(columns) + 1) + "|"]
     for (layers, steps, repair), members in groupby(rows, key=itemgetter("layers", "steps", "repair")):
         group = [*members]
-        bleu, nll, ratio = ([row[name] for row in group] for name in ("test_bleu", "valid_nll", "gradient_ratio"))
+        bleu, ratio = ([row[name] for row in group] for name in ("test_bleu", "gradient_ratio"))
+        nll = [row["curve"][-1][1] for row in group]
         spread = f" ± {statistics.stdev(bleu):.2f}" if len(bleu) > 1 else ""
         cosines, shares = (
             " ".join(f"{statistics.fmean(each):.2f}" for each in zip(*(row[name] for row in group), strict=True))
@@ -276,7 +277,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         scores = f"{statistics.fmean(bleu):.2f}{spread} | {statistics.fmean(nll):.3f}"
         measures = f"{statistics.geometric_mean(ratio):.1e} | {cosines}"
         predictions = f"{REPAIRS[repair].collapse} | {REPAIRS[repair].query_lost}"
-        lines.append(f"| {layers} | {steps:,} | {repair} | {predictions} | {len(group)} | {scores} | {measures} | {shares} |")
+        lines.append(f"| {layers} | {steps:,} | `{repair}` | {predictions} | {len(group)} | {scores} | {measures} | {shares} |")
     return "\n".join(lines)
 
 
