@@ -199,7 +199,7 @@ def test_a_page_has_a_panel_for_each_variant(tmp_path: Path, variants: int) -> N
 
 
 def charts(html: str) -> list[str]:
-    return [base64.b64decode(image).decode() for image in re.findall(r"base64,([^\"]+)", html)]
+    return [gzip.decompress(base64.b64decode(image)).decode() for image in re.findall(r"data-svg=\"([^\"]+)", html)]
 
 
 def test_runs_of_other_seeds_are_compared(tmp_path: Path) -> None:
@@ -332,6 +332,7 @@ def test_the_page_in_a_browser(suite: Suite, comparison: Comparison, tmp_path: P
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
     with new_page() as (browser, problems):
         browser.goto((tmp_path / "page.html").as_uri())
+        browser.wait_for_function("[...document.images].every(image => image.src)")
         text = " ".join(browser.locator("body").inner_text().split())
         assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
         assert comparison.signature in text and text.count("reference:") == 5 == text.count("empty: (empty)")
