@@ -1,0 +1,51 @@
+"""The pages quote published comparisons without a mistake."""
+
+import csv
+import gzip
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from entente.ablation.comparison import deviation, mean
+from entente.ablation.report import interval, number, spread
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT / "outputs" / "published"
+SCORE = r"\d[\d.,]* ± \d[\d.,]*\d"
+IN_TEXT = re.compile(rf"({SCORE}) \(`(\w+)`\)")
+ROW = re.compile(r"^\|.*?`(\w+)`\)? \|(.*)$", re.M)
+CELL = re.compile(rf"{SCORE}|[+−][\d.,]+ \[.*?\]")
+
+
+def published() -> dict[str, set[str]]:
+    """Returns the scores and differences of each variant in all comparisons, and its validation NLL at the end, as the tables
+    show them."""
+    values, ends = defaultdict(set), defaultdict(list)
+    for line in gzip.decompress((PUBLISHED / "grammar" / "transformer" / "runs.jsonl.gz").read_bytes()).splitlines():
+        run = json.loads(line)
+        ends[run["variant"]].append(run["history"]["valid/nll"][-1][1])
+    for variant, nlls in ends.items():
+        values[variant].add(spread({"nll": mean(nlls), "nll_sd": deviation(nlls)}, "nll", 3))
+    for path in PUBLISHED.glob("*/*/comparison.csv"):
+        for text in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+            row = {key: float(value) for key, value in text.items() if re.fullmatch(r"-?[\d.]+(e-?\d+)?", value or "")}
+            for split in {key.removesuffix(" bleu") for key in row if key.endswith(" bleu")}:
+                difference = number(row.get(f"{split} difference"), sign=True)
+                values[text["variant"]] |= {
+                    spread(row, f"{split} bleu"),
+                    difference + interval(row.get(f"{split} low"), row.get(f"{split} high")),
+                }
+    return values
+
+
+def test_the_pages_quote_the_comparisons() -> None:
+    values, wrong, right = published(), [], 0
+    for page in (ROOT / "README.md", *PUBLISHED.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        quotes = [(name, quote) for quote, name in IN_TEXT.findall(text)]
+        quotes += [(name, cell) for name, cells in ROW.findall(text) for cell in CELL.findall(cells)]
+        known = [(name, quote) for name, quote in quotes if name in values]
+        wrong += [f"{page.name}: {name} {quote}" for name, quote in known if quote not in values[name]]
+        right += len(known)
+    assert not wrong and right > 250
