@@ -32,7 +32,7 @@ from entente.trained import TrainedModel, load
 
 Pairs = list[tuple[str, str]]
 Values = Iterator[tuple[str, float]]  # what was measured, and its value
-SENTENCES, SEARCHED, ROWS, REPEATS = 100, 200, 32, 5
+SENTENCES, SEARCH_SENTENCES, ROWS, REPEATS = 100, 200, 32, 5
 KINDS = {"encoder": "encoder.{}.attn", "decoder": "decoder.{}.attn", "cross": "decoder.{}.cross_attn"}
 
 
@@ -155,7 +155,7 @@ def end(model: TrainedModel, pairs: Pairs) -> Values:
 
 def beams(model: TrainedModel, pairs: Pairs) -> Values:
     """BLEU, length relative to the references', and empty translations, for beams from 1 to 50."""
-    sources, references = (list(side) for side in zip(*pairs[:SEARCHED], strict=True))
+    sources, references = (list(side) for side in zip(*pairs[:SEARCH_SENTENCES], strict=True))
     for beam in (1, 2, 5, 10, 50):
         translations = model.translate(sources, beam=beam)
         score = BLEU().corpus_score(translations, [references])
@@ -166,7 +166,7 @@ def beams(model: TrainedModel, pairs: Pairs) -> Values:
 
 def repeats(model: TrainedModel, pairs: Pairs) -> Values:
     """The share of words in greedy translations that equal the word before them."""
-    words = [text.split() for text in model.translate([source for source, _ in pairs[:SEARCHED]], beam=1)]
+    words = [text.split() for text in model.translate([source for source, _ in pairs[:SEARCH_SENTENCES]], beam=1)]
     repeated = sum(word == before for text in words for before, word in zip(text, text[1:], strict=False))
     yield "repeated words", repeated / max(1, sum(map(len, words)))
 

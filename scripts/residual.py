@@ -16,8 +16,8 @@ Two explanations of why a Transformer without residual connections learns nothin
 What either predicts for each repair (REPAIRS, below) was written down before its runs. The repairs:
 
     none           nothing: `ablation=no_residual`
-    muon           the recipe of `make train` (Muon, cosine scores) instead of Adam
-    warm_up        a warm-up three times as long
+    muon           the recipe of `make train`, with 3 layers: Muon, cosine scores, no dropout, another schedule
+    warm_up        a warm-up three times as long, so the decay starts at step 600
     conditioned    W_v, W_o and feed-forward matrices start orthogonal, and self-attention starts sharp: each position attends
                    to itself (after He et al. 2023, who add an identity to the attention weights instead)
     concatenated   after cross-attention, W [x; c] takes the place of x + c, as in the readout of Bahdanau et al. 2015

@@ -20,7 +20,7 @@ CASES = {
     "one_head": [],
     "no_residual": ["rank collapse", "vanishing gradients", "never left the plateau"],
     "layers_4_no_residual": ["rank collapse", "vanishing gradients", "never left the plateau"],
-    "no_residual_cross": ["overfits"],
+    "no_residual_cross": ["rank collapse", "vanishing gradients", "overfits"],
     "unscaled": ["attention saturated"],
     "no_causal_mask": ["copies the future", "ignores the source"],
     "weak_mask": ["copies the future"],
@@ -30,10 +30,10 @@ CASES = {
 
 @pytest.mark.parametrize("variant", CASES)
 def test_published_runs(variant: str) -> None:
-    """The causes that all seeds of a variant show."""
+    """The first run shows these causes, and every run of a variant that translates shows none."""
     runs = SUITE.of(variant)
     causes = [explain(run, SUITE.base_of(run)) for run in runs]
-    assert [name for name in causes[0] if all(name in each for each in causes)] == CASES[variant]
+    assert list(causes[0]) == CASES[variant] and (CASES[variant] or not any(causes))
     for name, text in chain.from_iterable(each.items() for each in causes):
         assert text.startswith(name.capitalize()) and any(map(str.isdigit, text))
     assert explain(runs[0], dataclasses.replace(runs[0])) == {}, "what the baseline shows too explains no difference"

@@ -176,6 +176,13 @@ def test_an_interval_is_cut_where_no_difference_of_bleu_can_lie() -> None:
     assert interval(-844.5, 3.0) == " [−100.00, +3.00]"
 
 
+def test_bars_of_a_split_whose_name_has_a_dot(suite: Suite, comparison: Comparison) -> None:
+    rows = [{key.replace("test ", "test.fr "): value for key, value in row.items()} for row in comparison.rows]
+    dotted = dataclasses.replace(comparison, splits=["test.fr"], rows=rows)
+    widths, expected = (re.findall(r"width:([\d.]+)%", page(each, suite)) for each in (dotted, comparison))
+    assert widths == expected and widths
+
+
 def test_stored_counts_give_the_p_of_the_translations(suite: Suite) -> None:
     """Counts that went through JSON give the p that sacreBLEU computes by approximate randomisation of the translations."""
     runs = [suite.of(variant)[0] for variant in ("baseline", "twin", "half")]

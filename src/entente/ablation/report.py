@@ -132,9 +132,11 @@ def page(comparison: Comparison, suite: Suite) -> str:
         ranges = [run.metrics.get(split, {}).get("bleu_by_source_length", []) for split in lengths]
         return [[(int(re.split(r"\D", part["words"])[0]), part["bleu"]) for part in parts] for parts in ranges]
 
+    values = [row.get(f"{first} difference") or 0.0 for row in rows]
     return TEMPLATES.get_template("page.html.j2").render(
         comparison=comparison,
         first=first,
+        ends=(min(values), max(values)),
         enlarged=POOLED,
         reasons=reasons,
         causes=causes,
