@@ -1,9 +1,11 @@
 """Writes the results of a suite, without weights and TensorBoard events:  python scripts/publish.py outputs/SUITE FOLDER
 
 FOLDER/comparison.*          the comparison, as `entente compare` writes it
-       runs.jsonl.gz         one finished run per line: variant, seed, config, metrics, training, its curves as `history` and,
-                             for each test split, sacreBLEU's counts of each sentence and a digest of the sentences
-       translations.tsv.gz   the test splits, with columns split, source, reference, and one per variant (first seed)
+       runs.jsonl.gz         one finished run per line: directory, variant, seed, config, metrics, training, its curves as
+                             `history` and, for each test split (or valid, if there is none), sacreBLEU's counts of each
+                             sentence and a digest of the sentences
+       translations.tsv.gz   the same splits, with columns split, source, reference, and one per variant (first seed); the
+                             columns of variants of which there are only rows stay as they are in FOLDER
 
 Entente reads runs.jsonl.gz: in a suite's folder, its rows stand for the directories of these runs. The files are also meant for
 people and for pandas (`pandas.read_json(file, lines=True)`).
@@ -13,40 +15,57 @@ import gzip
 import json
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from entente.ablation.comparison import splits_of
 from entente.ablation.report import report
 from entente.ablation.runs import ROWS, Run, Suite, read_suite
 from entente.console import exit_codes, start_log
 from entente.errors import InputError
-from entente.files import open_atomic
+from entente.files import open_atomic, read_file
 
 SAMPLES = 2000
+TRANSLATIONS, SIDES = "translations.tsv.gz", ("source", "reference")
 
 
 def publish(suite: Suite, folder: Path) -> None:
-    _write_compressed(folder / ROWS, [_line(run) for run in suite.runs if run.metrics])
-    firsts = [suite.of(variant)[0] for variant in suite.variants]
-    runs = [run for run in firsts if run.metrics and not run.row]  # a row has no translations
-    lines = [["split", "source", "reference", *(run.variant for run in runs)]]
-    for split in dict.fromkeys(split for run in runs for split in _test_splits(run)):
-        texts = [run.translations(split) if split in run.metrics else None for run in runs]
-        first = next(text for text in texts if text)
-        columns = [text["translation"] if text else [""] * len(first["source"]) for text in texts]
-        lines += [[split, *row] for row in zip(first["source"], first["reference"], *columns, strict=True)]
-    if runs:
-        _write_compressed(folder / "translations.tsv.gz", map("\t".join, lines))
+    splits = [split for split in splits_of(suite) if "@" not in split]
+    _write_compressed(folder / ROWS, [_line(run, splits) for run in suite.runs if run.metrics])
+    columns = _stored(folder / TRANSLATIONS)
+    for run in (suite.of(variant)[0] for variant in suite.variants):
+        for split in splits if run.metrics and not run.row else ():  # a row has no translations
+            texts = run.translations(split) if split in run.metrics else {}
+            for side in SIDES if texts else ():
+                if columns.setdefault((split, side), texts[side]) != texts[side]:
+                    raise InputError(f"{folder / TRANSLATIONS}: has other sentences of {split}; give another folder")
+            columns |= {(split, run.variant): texts["translation"]} if texts else {}
+    names = [*SIDES, *(variant for variant in suite.variants if any((split, variant) in columns for split in splits))]
+    lines = ["\t".join(["split", *names])]
+    for split in (split for split in splits if (split, SIDES[0]) in columns):
+        blank = [""] * len(columns[split, SIDES[0]])
+        lines += map("\t".join, zip([split] * len(blank), *(columns.get((split, name), blank) for name in names), strict=True))
+    if len(lines) > 1:
+        _write_compressed(folder / TRANSLATIONS, lines)
 
 
-def _test_splits(run: Run) -> list[str]:
-    return [split for split in run.metrics if split != "valid" and "@" not in split]
+def _stored(path: Path) -> dict[tuple[str, str], list[str]]:
+    """Returns the columns of a file of translations, if there is one, by split and name."""
+    if not path.exists():
+        return {}
+    (_, *names), *rows = [line.split("\t") for line in read_file(path, gzip.decompress).decode().split("\n")[:-1]]
+    columns: dict[tuple[str, str], list[str]] = {}
+    for split, *cells in rows:
+        for name, cell in zip(names, cells, strict=True):
+            columns.setdefault((split, name), []).append(cell)
+    return columns
 
 
-def _line(run: Run) -> str:
+def _line(run: Run, splits: Sequence[str]) -> str:
     """Returns a run as one line of JSON, with null in place of values that are not finite."""
-    counts = {split: run.counts(split) for split in _test_splits(run)}
+    counts = {split: run.counts(split) for split in splits if split in run.metrics}
     content = {
+        "directory": run.directory.name,
         "variant": run.config["variant"],
         "seed": run.seed,
         "config": run.config,

@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,18 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[RunSettings]:
 
     monkeypatch.setattr(cli, "import_module", lambda name: SimpleNamespace(main=main))
     return calls
+
+
+def test_a_reader_that_wants_no_more_is_no_error(tmp_path: Path) -> None:
+    command = f"set -o pipefail; {sys.executable} -P -m entente ablations | head -1"
+    ended = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr, ended.stdout.count("\n")) == (128 + signal.SIGPIPE, "", 1)
+
+
+def test_a_length_of_null_is_no_length() -> None:
+    usual = cli.compose("train", []).values["trainer"]["max_steps"]
+    assert usual and cli.compose("train", ["trainer.minutes=null"]).values["trainer"]["max_steps"] == usual
+    assert cli.compose("train", ["trainer.max_steps=null", "trainer.epochs=3"]).values["trainer"]["epochs"] == 3
 
 
 def test_a_sweep_goes_on_after_a_run_that_fails(trained: list[RunSettings], tmp_path: Path) -> None:

@@ -183,7 +183,8 @@ def compose(
             values = _merge(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), kinds_of(verb), arguments)
     finally:
         instance.hydra = sweeping
-    keys, trainer = [*map(key_of, overrides)], values.get("trainer", {})
+    keys = [key_of(text) for text in overrides if not text.endswith("=null")]
+    trainer = values.get("trainer", {})
     if lengths := [key for key in LENGTHS if key in keys] or [key for key in LENGTHS[:1] if trainer.get("max_steps")]:
         trainer |= {key.removeprefix("trainer."): None for key in LENGTHS if key not in lengths}
     return Composition(values, list(overrides), choices, config_dir, recipe)

@@ -154,6 +154,9 @@ def report(error: BaseException) -> int | None:
             code, lines = 75, [str(error)]
         case Stopped():
             code, lines = 128 + error.number, [str(error)]
+        case BrokenPipeError() if error.filename is None:  # the reader, such as `head`, wants no more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would report it again when it flushes
+            return 128 + signal.SIGPIPE
         case OSError():
             code, lines = 2, [f"error: {error.filename or 'input or output'}: {reason(error)}"]
         case MemoryError() | RuntimeError() if re.search("MemoryError|(out of|allocate|not enough) memory", repr(error)):

@@ -301,6 +301,13 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert verdicts["huge_rate"] == "diverged" and not (folder / "huge_rate-seed1" / "train.log").exists()
     assert (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == finished
 
+    # With a smaller learning rate, as the message advises, the run starts again, under another name.
+    lower = project / "own" / "ablation" / "huge_rate.yaml"
+    lower.write_text(lower.read_text().replace("100.0", "1e-3"))
+    assert ablate("suite=[baseline,huge_rate]", "name=rows").code == 0
+    assert (folder / "huge_rate-seed1-2" / "metrics.json").exists()
+    assert {row["variant"]: row["verdict"] for row in scores(folder)}["huge_rate"] not in ("diverged", "not finished")
+
 
 @pytest.mark.slow
 def test_half_a_suite_goes_on_elsewhere_from_its_rows_alone(project: Path, ablate: Ablate) -> None:

@@ -311,6 +311,50 @@ def test_rows_stand_for_the_runs_that_were_published(suite: Suite, comparison: C
     assert compared.rows[:4] == comparison.rows[:4] and "Learning curves" in page(compared, rows)
 
 
+def test_what_was_published_stays_when_its_suite_goes_on_from_rows(tmp_path: Path) -> None:
+    """The translations of variants that only have rows; variants that have the same name; and a suite without a test set."""
+    folder = write_suite(tmp_path / "first", {"baseline-seed1": {}, "cut-seed1": {"damage": 0.3}}).directory
+    write_run(folder / "cut-seed1-2", 1, damage=0.6, variant="cut")
+    with (folder / "cut-seed1-2" / "config.yaml").open("a") as config:
+        config.write("optim: {lr: 0.5}\n")
+    first = read_suite(folder)
+    publish(first, tmp_path / "rows")
+    rows = read_suite(tmp_path / "rows")
+    assert first.variants == rows.variants == ["baseline", "cut", "cut-seed1-2"]
+    bleu = [[row["test bleu"] for row in compare(each, SAMPLES).rows] for each in (first, rows)]
+    assert bleu[0] == bleu[1] and len({*bleu[0]}) == 3
+    write_run(tmp_path / "rows" / "new-seed1", 1, damage=0.2, variant="new")
+    kept = (tmp_path / "rows" / "translations.tsv.gz").read_bytes()
+    publish(read_suite(tmp_path / "rows"), tmp_path / "rows")
+    before, after = (
+        [line.split("\t") for line in gzip.decompress(content).decode().splitlines()]
+        for content in (kept, (tmp_path / "rows" / "translations.tsv.gz").read_bytes())
+    )
+    assert after[0] == [*before[0], "new"] and [line[:-1] for line in after] == before
+
+    for path in first.directory.glob("*/metrics.json"):
+        write_json(path, {"valid": json.loads(path.read_text())["valid"]})
+    publish(read_suite(first.directory), tmp_path / "valid")
+    assert compare(read_suite(tmp_path / "valid"), SAMPLES).rows[1]["verdict"] == "worse (1 seed)"
+
+
+def test_sentences_are_compared_even_if_the_baseline_has_not_finished(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite", {"baseline-seed1": None, "a-seed1": {}, "b-seed1": {"damage": 0.3}})
+    path = suite.directory / "b-seed1" / "translations" / "test.tsv"
+    path.write_text(path.read_text().rpartition("\n")[0].rpartition("\n")[0] + "\n")
+    with pytest.raises(InputError, match="sentences are not those of"):
+        compare(read_suite(suite.directory), SAMPLES)
+
+
+def test_a_difference_is_that_of_the_means_whatever_the_test(tmp_path: Path) -> None:
+    runs = {f"baseline-seed{seed}": {"damage": 0.1 + 0.01 * seed} for seed in (1, 2, 3)}
+    compared = compare(write_suite(tmp_path / "suite", {**runs, "far-seed2": {"damage": 0.9}}), SAMPLES)
+    base, far = compared.rows
+    assert far["test method"] == "randomisation" and far["test difference"] == pytest.approx(
+        far["test bleu"] - base["test bleu"]
+    )
+
+
 def test_the_csv_has_all_numbers_and_no_name_is_a_command_to_the_terminal(
     comparison: Comparison, suite: Suite, capsys: pytest.CaptureFixture[str]
 ) -> None:

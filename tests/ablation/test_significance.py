@@ -166,3 +166,11 @@ def test_the_bootstrap_finds_nothing_where_nothing_varies() -> None:
     spread = crossed_bootstrap(alike, alike[:2], 300, seed=1)
     assert spread.sentence_sd == pytest.approx(0, abs=1e-9) and spread.seed_sd is not None and spread.seed_sd > 0
     assert crossed_bootstrap(alike[:1], alike, 300, seed=1).seed_sd is None
+
+
+@pytest.mark.parametrize("sigma", [0.5, 4.0])
+def test_equal_variants_get_a_verdict_at_the_error_rate_however_much_runs_differ(sigma: float) -> None:
+    suites = [judge(draw(10, (2,) * 40, sigma, seed=seed)) for seed in range(101)]
+    wrong = sum(any(each.p < ALPHA for each in judgement.differences.values()) for judgement in suites)
+    assert wrong < 13  # 5 % would be 5, with a standard error of 2.2
+    assert statistics.fmean(judgement.sigma or 0 for judgement in suites) == pytest.approx(sigma, rel=0.06)

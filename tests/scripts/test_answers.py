@@ -25,7 +25,6 @@ def test_each_study_measures_what_it_says(base: Path, tmp_path: Path, capsys: py
     assert values["linear", "relative error as a function of the whole input"] > 1e-3
     assert 0 < values["positions", "share of positions in the squared norm"] < 1
     assert values["beams", "beam 1, length ratio"] > 0
-    assert 0 <= values["repeats", "repeated words"] < 1
 
     answers.main(str(file), "positions", str(base / "run"), str(base / "run"))
     assert f"{values['positions', 'share of positions in the squared norm']:.4g} ± 0 |" in capsys.readouterr().out

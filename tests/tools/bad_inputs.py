@@ -240,6 +240,12 @@ sed=1: no such setting; did you mean seed\?""",
         "a damaged config.yaml", "train resume=run", r"run/config\.yaml, .+: not valid YAML .+", put("run/config.yaml", "a: [")
     ),
     Case(
+        "a config.yaml of another program",
+        "train resume=run",
+        "run/config.yaml: name is not set: .+\nrun/config.yaml: a=1: no such setting; .+",
+        put("run/config.yaml", "a: 1"),
+    ),
+    Case(
         "a config.yaml with a wrong value",
         "train resume=run",
         r"run/config\.yaml: seed=x: give a whole number .+",

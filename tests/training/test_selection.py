@@ -50,6 +50,13 @@ def test_the_best_validation(
     assert read(path / "checkpoints" / "best.ckpt")["global_step"] == 2 * best
 
 
+def test_patience_begins_with_the_model_that_training_started_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = run([(LONG, 1.0)], LONG, tmp_path, monkeypatch)
+    worse = [(LONG, nll) for nll in (1.0, 4.0, 3.0, 2.0, 2.0)]  # the first is that of the first model
+    path = run(worse, LONG, tmp_path, monkeypatch, "trainer.patience=2", f"init={start}", "name=again")
+    assert (path / "checkpoints" / "step-4.ckpt").exists() and not (path / "checkpoints" / "step-5.ckpt").exists()
+
+
 @pytest.mark.parametrize(("nll", "steps"), [((3.0, 2.0, 1.0, 0.5), 8), ((1.0, 2.0, 3.0, 4.0), 6)])
 def test_patience_waits_for_a_lower_nll_of_equal_bleu(
     nll: tuple[float, ...], steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

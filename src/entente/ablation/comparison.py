@@ -97,7 +97,10 @@ def _scores(suite: Suite, split: str, samples: int) -> tuple[dict[str, Row], Jud
     by_nll = significance.judge(finite, bleu).differences
     single = {name: counts[name][0] for name in counts if name != base and name not in judgement.differences}
     if single:
-        randomised = significance.randomisation(counts[base][0], single)
+        randomised = {
+            name: difference._replace(difference=statistics.fmean(bleu[name]) - statistics.fmean(bleu[base]))
+            for name, difference in significance.randomisation(counts[base][0], single).items()
+        }
         judgement = judgement._replace(differences=judgement.differences | randomised)
     columns: dict[str, Row] = {}
     for variant in suite.variants:
@@ -120,22 +123,20 @@ def scores_of(runs: Sequence[Run], split: str, metric: str) -> list[float]:
 def _counts(groups: Mapping[str, Sequence[Run]], split: str) -> dict[str, Array]:
     """Returns sacreBLEU's counts (runs, sentences, 10) of the variants that have runs, the baseline first, or {} if there is
     nothing to compare. Raises InputError if the runs were not scored alike on the same sentences."""
-    base, *variants = groups.values()
-    if not base or not any(variants):
-        return {}
-    sentences, signature = base[0].counts(split)[1], _signature(base[0], split)
+    scored = [run for runs in groups.values() for run in runs]
     arrays: dict[str, list[Any]] = {variant: [] for variant, runs in groups.items() if runs}
-    for variant, run in ((variant, run) for variant, runs in groups.items() for run in runs):
-        show_progress(f"{split}: {variant}")
+    for run in scored:
+        show_progress(f"{split}: {run.variant}")
         counts, digest = run.counts(split)
-        if digest != sentences:
-            text = f"{run.directory}: its {split} sentences are not those of {base[0].directory}"
+        if digest != scored[0].counts(split)[1]:
+            text = f"{run.directory}: its {split} sentences are not those of {scored[0].directory}"
             raise InputError(f"{text}; compare runs on the same corpus")
-        if _signature(run, split) != signature:
-            text = f"{run.directory}: its BLEU of {split} has not the signature of {base[0].directory}"
+        if _signature(run, split) != _signature(scored[0], split):
+            text = f"{run.directory}: its BLEU of {split} has not the signature of {scored[0].directory}"
             raise InputError(f"{text}; compare runs scored alike")
-        arrays[variant].append(counts)
-    return {variant: np.array(lists) for variant, lists in arrays.items()}
+        arrays[run.variant].append(counts)
+    has_baseline = any(groups[name] for name in [*groups][:1])
+    return {variant: np.array(lists) for variant, lists in arrays.items()} if has_baseline and len(arrays) > 1 else {}
 
 
 def _signature(run: Run, split: str) -> str:

@@ -11,7 +11,7 @@ from entente.ablation.causes import Points, explain
 from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis
 from entente.ablation.comparison import DIVERGED, HARMED, Comparison, Row, compare
 from entente.ablation.runs import Run, Suite
-from entente.ablation.significance import ALPHA, DUNNETT, EQUIVALENT, POOLED, TRIALS
+from entente.ablation.significance import ALPHA, DEVIATIONS, DUNNETT, EQUIVALENT, POOLED, TRIALS
 from entente.console import Task, print_table
 from entente.files import csv_text, write_text
 from entente.settings import MISSING
@@ -96,7 +96,8 @@ def difference_table(suite: Suite) -> Lines:
 
 def notes(comparison: Comparison) -> list[str]:
     """Returns the notes on how the numbers were computed, each as one line."""
-    values = {**vars(comparison), "alpha": ALPHA, "pooled": POOLED, "equivalent": EQUIVALENT, "trials": TRIALS}
+    values = {**vars(comparison), "alpha": ALPHA, "equivalent": EQUIVALENT, "trials": TRIALS}
+    values |= {"pooled": POOLED, "deviations": DEVIATIONS}
     values |= {"first": comparison.first, "methods": {row.get(f"{comparison.first} method") for row in comparison.rows}}
     return TEMPLATES.get_template("notes.j2").render(values, number=number).splitlines()
 

@@ -154,8 +154,8 @@ def runs_in(folder: Path) -> list[Run]:
     rows = read_file(folder / ROWS, gzip.decompress).splitlines() if (folder / ROWS).exists() else []
     runs = []
     for row in map(json.loads, rows):
-        name = f"{row['variant']}-seed{row['seed']}"
-        runs.append(Run(folder / name, _complete(row["config"]), row["metrics"], row["training"], row))
+        name = f"{row['variant']}-seed{row['seed']}"  # of rows that are too old to have their directory
+        runs.append(Run(folder / row.get("directory", name), _complete(row["config"]), row["metrics"], row["training"], row))
     keys = {run.key for run in runs}
     directories = sorted(path.parent for path in folder.glob("*/config.yaml"))
     return runs + [run for run in map(read_run, directories) if run.key not in keys]

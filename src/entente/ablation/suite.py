@@ -11,7 +11,8 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from entente.ablation.runs import Run, Suite, runs_in
@@ -59,9 +60,15 @@ class Plan:
         """Reads what is on the disk of every run, and returns the suite."""
         runs = {run.key: run for run in reversed(runs_in(self.root))}
         for job in self.jobs:
-            variant = job.run.variant
-            job.run = runs.get(job.run.key, job.run)
-            job.run.variant, job.ended = variant, bool(job.run.metrics) or job.run.diverged
+            run = runs.get(job.run.key)
+            if run:
+                job.ended = bool(run.metrics) or run.diverged
+            else:  # the name may be taken by a run with other settings; then `entente train` adds a number to it
+                first = self.root / f"{job.run.variant}-seed{job.run.seed}"
+                paths = (first.with_name(f"{first.name}-{n}") if n > 1 else first for n in count(1))
+                run = replace(job.run, directory=next(path for path in paths if not path.exists()))
+            run.variant = job.run.variant
+            job.run = run
         ordered = sorted((job.run for job in self.jobs), key=lambda run: (self.variants.index(run.variant), run.seed))
         return Suite(self.root, self.root.name, self.variants, ordered)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from entente.ablation.runs import BASELINE
 from entente.cli import CONFIGS, Composition, compose
@@ -25,8 +26,12 @@ def missing_files(names: Sequence[str], config_dir: str | None) -> list[str]:
 
 def changes(name: str, config_dir: str | None) -> dict[str, object]:
     """Returns the settings that an ablation changes, by dotted key."""
-    content = flat(read_yaml(ablation_files(config_dir)[name]) or {})
-    return {key: value for key, value in content if not isinstance(value, Mapping) and key != "defaults"}
+    from omegaconf import OmegaConf
+
+    path = ablation_files(config_dir)[name]
+    read_yaml(path)  # raises an error that names the line
+    content: Any = OmegaConf.to_container(OmegaConf.load(path))  # unlike PyYAML, it takes 1e-2 for a number, as Hydra does
+    return {key: value for key, value in flat(content) if not isinstance(value, Mapping) and key != "defaults"}
 
 
 def baseline_of(composition: Composition) -> RunSettings:

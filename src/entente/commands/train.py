@@ -9,7 +9,6 @@ translations and scores.
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from entente.ablation import variants
 from entente.ablation.effect import check_effect
@@ -104,7 +103,7 @@ def resumed_settings(settings: RunSettings, composition: Composition) -> RunSett
     path = Path(str(settings.resume)) / "config.yaml"
     if not path.is_file():
         raise InputError(f"resume={settings.resume}: not a run's directory (it has no config.yaml); give one, or resume=auto")
-    stored: Any = read_yaml(path)
+    stored = validate(RunSettings, read_yaml(path) or {}, where=f"{path}: ").stored()
     stored["trainer"] |= {name: getattr(settings.trainer, name) for name in OF_THE_MACHINE if f"trainer.{name}" in keys}
     stored |= {"resume": str(path.parent)} | ({"output_dir": settings.output_dir} if "output_dir" in keys else {})
     return validate(RunSettings, stored, where=f"{path}: ")

@@ -49,6 +49,8 @@ def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
     if uses_ddp and has_unused_parameters(translator, data.sample(1)):
         strategy = "ddp_find_unused_parameters_true"  # slower
     stopping = [EarlyStopping("valid/improvements", mode="max", patience=settings.patience)] if settings.patience else []
+    for callback in stopping:
+        callback.best_score = torch.zeros(())  # with `init`, the first validation may be no improvement
     # TensorBoardViews comes after EarlyStopping, which determines the last validation, since it always draws at that one.
     views = TensorBoardViews(translator.settings.views, translator.settings.data.src)
     trainer = L.Trainer(

@@ -126,10 +126,11 @@ class Translator(L.LightningModule):
         self.bleu = float(scores["bleu"])
         self.best_bleu = max(self.best_bleu, self.bleu)
         quality = self.valid.quality(scores)
-        self.improvements += quality > self.best
+        self.improvements += quality > self.best and not self.trainer.sanity_checking
         self.is_best = quality >= self.best  # of equally good validations, the last is kept as best.ckpt
         self.best = max(quality, self.best)
-        # For patience, EarlyStopping monitors this number: a validation must be better than all before it.
+        # For patience, EarlyStopping monitors this number: a validation must be better than all before it, and than the model
+        # that training started from, which is evaluated first.
         self.log("valid/improvements", float(self.improvements), logger=False, batch_size=1)
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
         self.write(metrics, step=self.global_step)
