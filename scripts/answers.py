@@ -196,7 +196,7 @@ def main(file: str, studies: str, *checkpoints: str) -> None:
     names = [*STUDIES] if studies == "all" else studies.split(",")
     if mistakes := [name for name in names if name not in STUDIES]:
         raise InputError(f"{', '.join(mistakes)}: no such study; give all, or some of {','.join(STUDIES)}")
-    pairs = [pair for pair in read_pairs(Path(file), Columns(("fr", "en"), (1, 2))) if all(pair)]
+    pairs = [(src, tgt) for _, src, tgt in read_pairs(Path(file), Columns(("fr", "en"), (1, 2))) if src and tgt]
     if len(pairs) < 2:
         raise InputError(f"{file}: give at least two pairs")
     models = [load(checkpoint, "cpu") for checkpoint in checkpoints]

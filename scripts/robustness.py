@@ -25,7 +25,7 @@ TYPO_EVERY = 8  # words
 def typos(pair: Pair, generator: random.Random) -> Pair:
     """Swaps two letters within one of every TYPO_EVERY words, at least one, of at least four letters."""
     words = pair[0].split(" ")
-    places = [i for i, word in enumerate(words) if re.fullmatch(r"\w{4,}", word)]
+    places = [i for i, word in enumerate(words) if re.fullmatch(r"[^\W\d_]{4,}", word)]
     for i in generator.sample(places, min(len(places), max(1, len(words) // TYPO_EVERY))):
         j = generator.randrange(1, len(words[i]) - 2)
         letters = [*words[i]]
@@ -37,12 +37,12 @@ def typos(pair: Pair, generator: random.Random) -> Pair:
 def numbers(pair: Pair, generator: random.Random) -> Pair:
     """Replaces each number that is on both sides by another of as many digits."""
     src, tgt = pair
+    others = {}
     for number in dict.fromkeys(NUMBER.findall(src)):
-        digits = len(number)
-        other = str(generator.randrange(10 ** (digits - 1), 10**digits))
-        pattern = rf"(?<![\d.,]){number}(?![\d.,])"
-        if re.search(pattern, tgt):
-            src, tgt = re.sub(pattern, other, src), re.sub(pattern, other, tgt)
+        first, count = 10 ** (len(number) - 1), 9 * 10 ** (len(number) - 1)  # numbers with as many digits
+        if number in NUMBER.findall(tgt):
+            others[number] = str(first + (int(number) - first + generator.randrange(1, count)) % count)
+    src, tgt = (NUMBER.sub(lambda match: others.get(match[0], match[0]), text) for text in pair)
     return src, tgt
 
 
@@ -59,7 +59,7 @@ def main(checkpoint: str, files: list[str]) -> None:
     model = load(checkpoint)
     print("| text | change | pairs | BLEU before | BLEU after | difference |\n|---|---|---|---|---|---|")
     for file in files:
-        pairs = [pair for pair in read_pairs(Path(file), Columns(("fr", "en"), (1, 2))) if all(pair)]
+        pairs = [(src, tgt) for _, src, tgt in read_pairs(Path(file), Columns(("fr", "en"), (1, 2))) if src and tgt]
         with Task(f"translating {file}"):
             plain = dict(zip(pairs, model.translate([src for src, _ in pairs], beam=1), strict=True))
         for name, change in CHANGES.items():

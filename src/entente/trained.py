@@ -36,7 +36,7 @@ from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import unseen
 from entente.decoding.search import translation_search, with_changes
-from entente.decoding.translate import sentences_of, translate_lines
+from entente.decoding.translate import sources_of, translate_lines
 from entente.errors import InputError
 from entente.files import read_file
 
@@ -126,8 +126,8 @@ class TrainedModel(checkpoint.TrainedRun):
         for side, lines in ((self.vocabulary.src, texts), (self.vocabulary.tgt, prefixes)):
             for line in lines:
                 _require_text(line)
-                for sentence in [line] if prefixes else sentences_of(clean(line)):
-                    side.refuse_too_long(clean(sentence), repr(line[:30]))
+                for sentence in sources_of(line, is_plain=not prefixes):
+                    side.refuse_too_long(sentence, repr(line[:30]))
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
         search = with_changes(translation_search(self.settings.search), changes)
         if message := unseen(word for sentence in texts for word in self.new_words(clean(sentence))):

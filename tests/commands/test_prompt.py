@@ -53,15 +53,16 @@ def test_a_session(folder: Path) -> None:
         "Le chat voit le zorglub ☂.\r",
         f"{UP}{ERASE * 10}chien.\r",
         "Le chat" + " le chat" * 600 + "\r",
+        "Le chat voit le chien. " * 200 + "\r",  # is translated sentence by sentence
         LEAVE,
     )
     banner, _, session = output.partition("fr> ")
     assert re.match(r"Transformer fr -> en, [\d,]+ parameters, trained \d+ steps, beam 5\n", banner)
     assert "To leave, press Ctrl-D." in banner and max(map(len, banner.splitlines())) <= 80
-    assert session.count("en> ") == 2, "an empty line has no translation"
+    assert session.count("en> ") == 3, "an empty line has no translation"
     assert session.count("not seen in training: zorglub\n") == session.count("not seen in training") == 1
     assert "pieces, more than the 1,024 allowed" in session
-    assert output.count("fr> ") == 6 and output.endswith("\n")
+    assert output.count("fr> ") == 7 and output.endswith("\n")
 
 
 def test_words_are_those_of_the_training_text(folder: Path) -> None:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entente.data.files import Columns, Pair, clean, read_lines, read_pairs, read_parallel
+from entente.data.pairs import NumberedPair
 from entente.errors import InputError
 
 BY_NAME = Columns(("fr", "en"))
@@ -84,14 +85,14 @@ FORMATS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
 sentence = st.text("\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029,;\"'\\ \u00a0\u202fe\u0301éœ😀", max_size=7)
 
 
-def cleaned(pairs: Iterable[Pair]) -> list[Pair]:
-    return [(clean(src), clean(tgt)) for src, tgt in pairs]
+def cleaned(pairs: Iterable[NumberedPair]) -> list[Pair]:
+    return [(clean(src), clean(tgt)) for _, src, tgt in pairs]
 
 
 @settings(max_examples=61, deadline=None)
 @given(pairs=st.lists(st.tuples(sentence, sentence), min_size=1, max_size=5))
 def test_all_formats_give_the_same_pairs(pairs: list[Pair]) -> None:
-    expected = cleaned(pairs)
+    expected = [(clean(src), clean(tgt)) for src, tgt in pairs]
     with TemporaryDirectory() as name:
         folder = Path(name)
         for place, side in enumerate(("fr", "en")):
@@ -134,8 +135,21 @@ def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) 
     text = 'fr,en\r\n"Il dit ""oui"", puis\r\nnon.","He said\n""yes""."\r\nun,"a\rb"\n5" de neige,x\n'
     expected = [('Il dit "oui", puis non.', 'He said "yes".'), ("un", "a\rb"), ('5" de neige', "x")]
     assert read("x.csv", text) == expected
-    with pytest.raises(InputError, match=r"x\.csv, row 2: no en text in column 2 of 1; columns are separated by tabs, or"):
+    with pytest.raises(InputError, match=r"x\.csv, line 4: no en text in column 2 of 1; columns are separated by tabs, or"):
         read("x.csv", '"a\nb\n",c\nd', BY_NUMBER)
+
+
+def test_a_pair_comes_with_the_number_of_its_first_line(tmp_path: Path) -> None:
+    texts = {
+        "x.tsv": ("\nfr\ten\na\tb\n\nc\td\n", [1, 3, 4, 5]),
+        "x.csv": ('fr,en\n"a\na","b\nb\nb"\n\nc,d\n', [2, 6, 7]),
+        "x.jsonl": (GOOD * 2, [1, 2]),
+        "x.json": ("[\n" + GOOD + ",\n" + GOOD + "]", [1, 2]),  # items
+    }
+    for name, (text, numbers) in texts.items():
+        (tmp_path / name).write_text(text)
+        assert [number for number, _, _ in read_pairs(tmp_path / name, BY_NAME)] == numbers
+    assert [*read_parallel(tmp_path / "x.jsonl", tmp_path / "x.jsonl")] == [(n, GOOD[:-1], GOOD[:-1]) for n in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -187,9 +201,9 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
     [
         ("x.tsv", "", BY_NUMBER, ": the file is empty$"),
         ("x.tsv", "fr\tb\n", BY_NAME, ": no column is named en or tgt; "),
-        ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), (1, 3)), ", row 1: no en text in column 3 of 2$"),
+        ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), (1, 3)), ", line 1: no en text in column 3 of 2$"),
         ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: not valid CSV \("),
-        ("x.tsv", "a\tb\nc d", BY_NUMBER, ", row 2: no en text in column 2 of 1; columns are separated by tabs"),
+        ("x.tsv", "a\tb\nc d", BY_NUMBER, ", line 2: no en text in column 2 of 1; columns are separated by tabs"),
         *[("x.tsv", data, BY_NUMBER, ": damaged or truncated compressed file ") for data in DAMAGED],
         ("x.tsv", gzip.compress(b"", mtime=0), BY_NUMBER, ": the file is empty$"),
         ("x.tsv", b"\xef\xbb\xbfa\tb\n\xff\tc", BY_NUMBER, ", line 2: not UTF-8 text; "),

@@ -9,9 +9,11 @@ import pytest
 from test_inspection import corpus_of
 
 from bad_inputs import run
-from entente.commands.data import advice
+from entente.commands.data import advice, write_clean
 from entente.commands.settings import Rule
 from entente.data.faults import RULES, SURE, WINDOW, Line, by_row, find_faults, numbers_differ, runs
+from entente.data.files import Columns, read_pairs
+from entente.settings import FilesSettings
 
 FRENCH = {"le": "the", "chat": "cat", "chien": "dog", "mange": "eats", "dort": "sleeps", "rouge": "red", "petit": "small"}
 FRENCH |= {"voit": "sees", "maison": "house", "jardin": "garden", "dans": "in", "avec": "with", "toujours": "always"}
@@ -69,6 +71,9 @@ def test_the_usual_ways_to_write_a_number_are_equal() -> None:
         "le 05/06": "5 June 6",
         "un": "1",
         "2,5": "2.5",
+        "٣ كتب": "3 books",
+        "le 3 mai 2005": "3 May 05",
+        "les années 2000": "the '00s",
     }
     assert not any(numbers_differ(src, tgt) for src, tgt in equal.items())
     assert (
@@ -84,7 +89,10 @@ def test_joiners_with_which_some_scripts_spell_are_no_fault() -> None:
 
 def test_broken_encodings_of_a_no_break_space_are_found() -> None:
     """The second byte of à is a no-break space in Latin-1, which other programs turn into a space."""
-    for broken in ("l\u00c3\u00a0 bas", "jusqu'\u00c3 la", "\u00c3 Paris", "20\u00c2\u00a0%"):
+    broken_texts = ["l\u00c3\u00a0 bas", "jusqu'\u00c3 la", "\u00c3 Paris", "20\u00c2\u00a0%"]
+    for text in ("le cœur", "Ça", "À demain", "L’œuvre", "Škoda", "Đoković"):
+        broken_texts += [text.encode().decode("cp1252", errors="ignore")]
+    for broken in broken_texts:
         assert find_faults([Line("train", "a", 1, broken, "x")], ["encoding"])[0], broken
     assert not find_faults([Line("train", "a", 1, "DE MANHÃ O SOL", "été là")], ["encoding"])[0]
 
@@ -106,6 +114,25 @@ def test_a_text_that_is_shifted_as_a_whole_does_not_correspond() -> None:
     assert any("are the lines shifted" in sentence for sentence in advice(corpus_of(PAIRS[:9], PAIRS[9:11]), lines, [], False))
 
 
+def test_entities_of_all_kinds_are_found() -> None:
+    for entity in ("&amp;", "&Eacute;", "&frac12;", "&#39;", "&#128512;", "&#x1F600;"):
+        assert find_faults([Line("train", "a", 1, f"a {entity}", "x")], ["entity"])[0][0].detail == entity
+    assert not find_faults([Line("train", "a", 1, "R&D; A & B; x", "AT&T;")], ["entity"])[0]
+
+
+def test_runs_do_not_overlap() -> None:
+    generator = np.random.default_rng(1)
+    joined = 0
+    for _ in range(97):
+        bad = generator.random(61) < 0.5
+        spans = runs(bad)
+        assert all(a[1] < b[0] for a, b in zip(spans, spans[1:], strict=False))
+        joined += len(spans) > 1
+    assert joined
+    pattern = np.array([*map(int, "000000010000101101011010000100011011011100111")], bool)
+    assert runs(pattern) == [(19, 44)]
+
+
 def test_runs_are_where_half_of_every_window_is_bad() -> None:
     bad = np.zeros(97, bool)
     bad[31:61:2] = True  # half of them
@@ -120,6 +147,30 @@ def test_faults_of_a_pair_are_together() -> None:
         9: ["empty"],
         5: ["entity (&amp;)", "tag (<b>)"],
     }
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "heading"),
+    [
+        ("src=2", "x\tfr\ten\n0\ta\tb\n", "tgt\tsrc"),
+        ("src=2 tgt=en", "en\tfr\nb\ta\n", "en\tsrc"),
+        ("tgt=1", "en\tfr\nb\ta\n", "tgt\tsrc"),
+        ("src=3 tgt=en", "x\ten\tfr\n0\tb\ta\n", "en\t\tsrc"),
+        ("src=French", "English\tFrench\ten\n0\ta\tb\n", "French\ttgt"),
+    ],
+)
+def test_a_clean_text_has_its_columns_where_the_settings_look_for_them(
+    columns: str, text: str, heading: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tsv").write_text(text)
+    selected = dict(setting.split("=") for setting in columns.split())
+    settings = FilesSettings(train="x.tsv", columns={side: int(c) if c.isdigit() else c for side, c in selected.items()})
+    for name in ("x.tsv", "y.tsv"):
+        places = Columns(("fr", "en"), (settings.columns.src, settings.columns.tgt))
+        [(number, src, tgt)] = read_pairs(tmp_path / name, places)
+        assert (src, tgt) == ("a", "b")
+        write_clean(tmp_path / "y.tsv", [Line("train", name, number, src, tgt)], [], settings)
+    assert (tmp_path / "y.tsv").read_text().splitlines()[0] == heading
 
 
 @pytest.mark.parametrize("form", ["swapped", "named", "parallel"])
@@ -154,6 +205,10 @@ def test_the_command_writes_a_clean_text_that_the_same_settings_read(form: str, 
     assert again.code == 0 and "Faulty pairs: none" in again.out
     refused = run(f"data data=files {setting} {options} output=removed.tsv", tmp_path)
     assert refused.code == 2 and "is not removed.tsv" in refused.err
+    refused = run(f"data data=files {setting} {options} output=new/second.tsv", tmp_path)
+    assert refused.code == 2 and "removed.tsv: belongs to another text" in refused.err
+    refused = run(f"data data=files data.train=gone.tsv {options} output=never/clean.tsv", tmp_path)
+    assert refused.code == 2 and not (tmp_path / "never").exists()
     if form != "parallel":
         over = run(f"data data=files {setting} {options} output=pairs.tsv", tmp_path)
         assert over.code == 2 and "would overwrite" in over.err and (tmp_path / "pairs.tsv").read_text().splitlines() == lines

@@ -1,6 +1,7 @@
 """Tests the measurements of a corpus, the pairs that splits share, and the score of misaligned pairs."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,8 @@ def test_leaks_are_pairs_with_a_side_of_an_earlier_split() -> None:
         == 3
     )
     assert leaks(corpus_of(train, [("one", "un")])) == 0
+    tagged = replace(corpus_of([("<bt> Un", "one")], [("un", "1")]), tags=("<bt>",))
+    assert leaks(tagged) == 1, "the tag of a text is not part of its sentences"
 
 
 def test_lengths_are_measured() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bad_inputs import run
 from conftest import BOS, EOS
+from entente.commands import translate
 from entente.decoding.search import Hypothesis, Sampling, length_penalty, search
 from entente.models.seq2seq import Seq2Seq
 from entente.settings import SearchSettings
@@ -60,12 +61,14 @@ def test_pieces_are_drawn_with_their_probabilities_and_scored_with_them(model: S
     assert best.score * length_penalty(SETTINGS, best.length) == pytest.approx(total)
 
 
-def test_the_command_draws_the_same_lines_in_any_batches(base: Path, tmp_path: Path) -> None:
+def test_the_command_draws_the_same_lines_in_any_batches(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["Le chat voit le chien.", "Le chien dort.", "", "Le grand chat mange."] * 3
     (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
     command = f"translate checkpoint={base / 'run'} input=in.txt sampling.temperature=2 sampling.seed=5"
     first, again = (run(f"{command} threads={threads}", tmp_path) for threads in (1, 2))
-    assert first.code == 0 and first.out == again.out and len({*first.out.splitlines()}) > 4
+    monkeypatch.setattr(translate, "CHUNK", 5)
+    chunks = run(command, tmp_path)
+    assert first.code == 0 and first.out == again.out == chunks.out and len({*first.out.splitlines()}) > 4
     refused = run(f"{command} search.n_best=2 search.beam=3", tmp_path)
     assert refused.code == 2 and "sampling draws one translation" in refused.err
     assert run(f"translate checkpoint={base / 'run'} input=in.txt sampling.temperature=2", tmp_path).out != first.out

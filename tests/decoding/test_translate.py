@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from threading import Timer
 
@@ -25,6 +26,11 @@ def test_a_long_line_is_divided_at_the_ends_of_its_sentences() -> None:
     many = [*SENTENCES, "He asked Mrs. Smith and Prof. Jones about it.", "But J. Smith knew it.", "Elle est là."] * 3
     assert sentences_of(" ".join(many)) == many
     assert sentences_of(" ".join(many).upper()) == [sentence.upper() for sentence in many]
+    ends = ["Il y en a.", "Elle a eu 5.", "C'est de l'art.", "Elle peint."] * 6
+    assert sentences_of(" ".join(ends)) == ends
+    began = time.monotonic()
+    sentences_of("a " * 61 + "." + ' "' * 20_000 + "1")
+    assert time.monotonic() - began < 5, "quadratic in the length of a line"
     clause = " ".join(["le chat dort, 3.5 fois sur le chat."] * 20)
     assert sentences_of(clause) == [clause], "what begins with a small letter is no sentence"
 
@@ -42,13 +48,13 @@ def test_lines_unlike_the_training_text_are_translated_as_if_they_were_like_it(
 
     monkeypatch.setattr(module, "translate", echo)
     long = " ".join(SENTENCES * 5)
-    lines = [long, "", "« JE SUIS LÀ. »", "OTAN", long.upper()]
+    lines = [long, "", "« JE SUIS LÀ. »", "L'ONU ?", long.upper()]
     settings = run.settings.search.model_copy(update={"length_penalty": 0.0})
     results = [best for [best] in translate_lines(run.model, run.vocabulary, lines, settings)]
     small = [sentence.replace("Dr. Petit", "dr. petit") for sentence in SENTENCES * 5]
-    assert asked == [*SENTENCES * 5, "", "« Je suis là. »", "OTAN", *small]
-    assert [result.text for result in results] == [long, "", "« JE SUIS LÀ. »", "OTAN", long.upper()]
-    assert [result.ended for result in results] == [False, True, True, True, False]
+    assert asked == [*SENTENCES * 5, "", "« Je suis là. »", "L'ONU ?", *small]
+    assert [result.text for result in results] == [long, "", "« JE SUIS LÀ. »", "L'ONU ?", long.upper()]
+    assert [result.ended for result in results] == [False, True, True, False, False]
     assert results[0].log_probability == -40 and results[0].length == sum(
         len(run.vocabulary.tgt.encode(sentence)) + ("?" not in sentence) for sentence in SENTENCES * 5
     )
@@ -63,6 +69,9 @@ def test_a_line_is_too_long_only_if_one_of_its_sentences_is(base: Path, tmp_path
     (tmp_path / "in.txt").write_text(line)
     ended = run(f"translate checkpoint={base / 'run'} input=in.txt search.beam=1", tmp_path)
     assert ended.code == 0 and ended.out == run_of.translate(line, beam=1) + "\n"
+    command = f"{sys.executable} -P -m entente translate checkpoint={base / 'run'} search.beam=1"
+    piped = subprocess.run(["bash", "-c", f"{command} input=<(cat in.txt)"], cwd=tmp_path, capture_output=True, text=True)
+    assert (piped.returncode, piped.stdout) == (0, ended.out), "a pipe can be read only once"
     refused = run(f"translate checkpoint={base / 'run'} input=in.txt search.n_best=2 search.beam=2", tmp_path)
     assert refused.code == 2 and "line 1" in refused.err, "several translations are of whole lines"
 

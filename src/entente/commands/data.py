@@ -8,6 +8,7 @@ entente data data=files data.train=pairs.tsv output=clean.tsv
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
@@ -38,6 +39,8 @@ def main(settings: InspectSettings) -> None:
     if output:
         _check(output, sources)
     corpus = read_corpus(settings.data, cache)
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)  # fails before minutes of work
     with Task("inspecting the pairs"):
         numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache, corpus.tags))
         lines = [*read_lines(sources)]
@@ -49,8 +52,8 @@ def main(settings: InspectSettings) -> None:
         table.add_row(what, *(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in values))
     console.print(table)
     console.print(f"\nFaulty pairs{'' if faults else ': none'}", style="bold")
-    for rule, count in Counter(fault.rule for fault in faults).items():
-        console.print(f"  {rule}: {count:,} ({RULES[rule]})")
+    for rule, n in Counter(fault.rule for fault in faults).items():
+        console.print(f"  {rule}: {n:,} ({RULES[rule]})")
         for fault in [fault for fault in faults if fault.rule == rule][:EXAMPLES]:
             line = lines[fault.row]
             place = f"{line.where}, line {line.number:,}: {fault.detail}".removesuffix(": ")
@@ -62,12 +65,12 @@ def main(settings: InspectSettings) -> None:
     if output:
         kept, removed = write_clean(output, lines, faults, settings.data)
         console.print(f"{kept:,} pairs are in {output}, and {removed:,} in {output.parent / REMOVED}, with place and reason.")
-    elif any(lines[fault.row].split == "train" for fault in faults):
+    elif len(sources["train"]) == 1 and any(lines[fault.row].split == "train" for fault in faults):
         console.print("Set output=clean.tsv to write the training text without these pairs, and a list of them.")
 
 
 def _check(output: Path, sources: Sources) -> None:
-    """Raises InputError if the clean text cannot be written. Makes its folder, which fails before minutes of work."""
+    """Raises InputError if the clean text cannot be written, or not without losing another."""
     if output.suffix != ".tsv" or output.name == REMOVED:
         raise InputError(f"output={output}: give a file for the clean pairs whose name ends in .tsv, and is not {REMOVED}")
     if len(sources["train"]) > 1:
@@ -75,14 +78,14 @@ def _check(output: Path, sources: Sources) -> None:
     read = {path.resolve() for texts in sources.values() for text in texts for path in text.files}
     if clash := read & {output.resolve(), (output.parent / REMOVED).resolve()}:
         raise InputError(f"output={output}: would overwrite {clash.pop()}, which is read; choose another name or folder")
-    output.parent.mkdir(parents=True, exist_ok=True)
+    if (removed := output.parent / REMOVED).exists() and not output.exists():
+        raise InputError(f"{removed}: belongs to another text; choose another folder for {output}, or remove it")
 
 
 def read_lines(sources: Sources) -> Iterator[Line]:
     for split, texts in sources.items():
         for text in texts:
-            for number, (src, tgt) in enumerate(text.pairs, start=text.first):
-                yield Line(split, text.where, number, src, tgt)
+            yield from (Line(split, text.where, *pair) for pair in text.pairs)
 
 
 def write_clean(output: Path, lines: Sequence[Line], faults: Sequence[Fault], settings: DataSettings) -> tuple[int, int]:
@@ -91,14 +94,16 @@ def write_clean(output: Path, lines: Sequence[Line], faults: Sequence[Fault], se
     faulty, columns = by_row(faults), getattr(settings, "columns", ColumnSettings())
     names = [columns.src, columns.tgt]
     numbers = [name - 1 for name in names if isinstance(name, int)]
-    places = numbers if len(numbers) == 2 else [0, 1]
+    free = (place for place in count() if place not in numbers)
+    places = [name - 1 if isinstance(name, int) else next(free) for name in names]
 
     def row_of(src: str, tgt: str) -> str:
         cells = [""] * (max(places) + 1)
         cells[places[0]], cells[places[1]] = src, tgt
         return "\t".join(cells) + "\n"
 
-    kept = [] if places is numbers else [row_of(*(str(name or side) for name, side in zip(names, ("src", "tgt"), strict=True)))]
+    heading = [name if isinstance(name, str) else side for name, side in zip(names, ("src", "tgt"), strict=True)]
+    kept = [] if len(numbers) == 2 else [row_of(*heading)]
     removed, sound = ["where\tline\treason\tsrc\ttgt\n"], 0
     for row, line in enumerate(lines):
         if line.split != "train":

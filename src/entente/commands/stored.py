@@ -26,7 +26,8 @@ def scored_data(settings: ScoringSettings, run: TrainedRun) -> TranslationData:
     """Returns the corpus that the checkpoint names, or one whose only test set holds the files `src` and `tgt`."""
     if settings.src and settings.tgt:
         src, tgt = Path(settings.src), Path(settings.tgt)
-        corpus = corpus_of(read_parallel(src, tgt), src.name if is_split(src.name) else "own", f"{src} and {tgt}")
+        pairs = ((source, target) for _, source, target in read_parallel(src, tgt))
+        corpus = corpus_of(pairs, src.name if is_split(src.name) else "own", f"{src} and {tgt}")
     else:
         corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
     batch = run.settings.data.batch.model_copy(update={"both_directions": 0})

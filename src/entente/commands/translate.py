@@ -1,6 +1,6 @@
 """Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty,
-a line of more than 60 words is translated sentence by sentence, and one in capitals as if in small letters. With search.n_best
-above 1, neither is done, and each output line has the line's number, a score and a translation, separated by tabs.
+a line of more than 60 words is translated sentence by sentence, and one in capitals as if in small letters. Neither is done
+with sampling, nor with search.n_best above 1, which gives lines with a number, a score and a translation, separated by tabs.
 
   entente translate checkpoint=outputs/RUN input=my.fr output=my.en
   echo "Il dort." | entente translate checkpoint=outputs/RUN
@@ -27,7 +27,7 @@ from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
 from entente.decoding.search import CUT, Sampling, length_penalty, search_name, translation_search, with_changes
-from entente.decoding.translate import Translation, sentences_of, translate_lines
+from entente.decoding.translate import Translation, sources_of, translate_lines
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.process import prepare_process
@@ -53,7 +53,8 @@ def main(settings: TranslateSettings) -> None:
     total = ""
     sampling = Sampling(**settings.sampling.model_dump()) if settings.sampling else None
     read = partial(_read, settings.input, run.vocabulary.src, search.n_best == 1 and not sampling)
-    if settings.input:  # so that nothing is translated if a line is too long
+    is_file = bool(settings.input and Path(settings.input).is_file())  # and not a pipe, which can be read only once
+    if is_file:  # so that nothing is translated if a line is too long
         with Task(f"checking {settings.input}"):
             total = f" of {sum(1 for _ in read()):,}"
     new_words: dict[str, None] = {}
@@ -63,7 +64,7 @@ def main(settings: TranslateSettings) -> None:
     with output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         lines = read()
-        for chunk in _chunks(lines) if settings.input else _as_they_come(lines):
+        for chunk in _chunks(lines) if is_file else _as_they_come(lines):
             with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
                 translations = translate_lines(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)
             for line, n_best in zip(chunk, translations, strict=True):
@@ -132,7 +133,8 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
         while True:
             try:
                 sentence = clean(input(f"{src}> "))
-                run.vocabulary.src.refuse_too_long(sentence, "sentence")
+                for source in sources_of(sentence, search.n_best == 1):
+                    run.vocabulary.src.refuse_too_long(source, "sentence")
             except InputError as error:
                 print(error)
                 continue
@@ -145,11 +147,10 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
     print()
 
 
-def _read(path: str | None, tokenizer: Tokenizer, is_divided: bool) -> Iterator[str]:
-    """Yields the lines of a file or of standard input. Raises InputError at a line that is too long; if lines are divided, at
-    one with a sentence that is too long."""
+def _read(path: str | None, tokenizer: Tokenizer, is_plain: bool) -> Iterator[str]:
+    """Yields the lines of a file or of standard input. Raises InputError at one with a sentence that is too long."""
     for number, line in enumerate(read_lines(Path(path) if path else None), start=1):
-        for sentence in sentences_of(line) if is_divided else [line]:
+        for sentence in sources_of(line, is_plain):
             tokenizer.refuse_too_long(sentence, f"{path or 'standard input'}, line {number}")
         yield line
 

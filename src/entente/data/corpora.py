@@ -23,8 +23,8 @@ from datasets.table import MemoryMappedTable
 from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
-from entente.data.files import Columns, clean, has_heading, pairs_of, read_pairs, read_parallel, rows_of
-from entente.data.pairs import Pair, Pairs, hold_out, match_key
+from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
+from entente.data.pairs import NumberedPair, Pair, Pairs, hold_out, match_key
 from entente.data.tokenizer import SPECIAL
 from entente.data.words import count_words
 from entente.errors import InputError, reason
@@ -56,6 +56,10 @@ class Corpus:
     def splits(self) -> dict[str, Dataset]:
         return {"train": self.train, "valid": self.valid, **self.tests}
 
+    def without_tag(self, source: str) -> str:
+        tag, _, rest = source.partition(" ")
+        return rest if tag in self.tags else source
+
     def split(self, name: str) -> Dataset:
         if name not in self.splits:
             raise InputError(f"split={name}: this corpus has {', '.join(self.splits)}; choose one of these")
@@ -69,16 +73,14 @@ class Corpus:
 
 
 class Source(NamedTuple):
-    """A text. where: names it in messages. pairs: not yet cleaned; can be iterated over only once. first: the number of the
-    first pair's line or row."""
+    """A text. where: names it in messages. pairs: not yet cleaned; can be iterated over only once."""
 
     where: str
-    pairs: Iterable[Pair]
+    pairs: Iterable[NumberedPair]
     files: Sequence[Path] = ()  # those that determine the pairs, together with the settings
     weight: int = 1  # how many times an epoch contains each pair
     tag: str | None = None  # the piece that begins each source
     gold: Iterable[Gold] = ()  # the word alignments of all pairs, if they are known
-    first: int = 1
 
 
 Sources = dict[str, list[Source]]  # the texts of each split; only train can have several, of which all but the first are extra
@@ -95,9 +97,9 @@ def grammar(settings: GrammarSettings) -> Sources:
 
         return splits(settings.seed, settings.train, settings.valid, settings.test)
 
-    def pairs(split: str) -> Iterator[Pair]:
-        for pair in derive()[split]:
-            yield pair.text(settings.src), pair.text(settings.tgt)
+    def pairs(split: str) -> Iterator[NumberedPair]:
+        for number, pair in enumerate(derive()[split], start=1):
+            yield number, pair.text(settings.src), pair.text(settings.tgt)
 
     def gold(split: str) -> Iterator[Gold]:
         for pair in derive()[split]:
@@ -120,8 +122,7 @@ def files(settings: FilesSettings) -> Sources:
         names = [text] if isinstance(text, str) else [text.src, text.tgt]
         paths = [Path(settings.root or "") / name for name in names]
         pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], columns)
-        first = 2 if len(paths) == 1 and has_heading(paths[0], columns) else 1
-        return Source(" and ".join(map(str, paths)), pairs, paths, weight, tag and f"<{tag}>", first=first)
+        return Source(" and ".join(map(str, paths)), pairs, paths, weight, tag and f"<{tag}>")
 
     tests: dict[str, Any] = {**settings.test} if isinstance(settings.test, dict) else {"test": settings.test}
     if src := tests.pop("src", None):
@@ -131,9 +132,11 @@ def files(settings: FilesSettings) -> Sources:
     for extra in (settings.extra or {}).values():
         if isinstance(extra, str):
             sources["train"].append(source(extra, weight=1))
-        elif extra.tag and (settings.batch.both_directions or f"<{extra.tag}>" in SPECIAL):
-            rule = "choose another name than pad and unk; with data.batch.both_directions, the tag would be a target"
+        elif extra.tag and settings.batch.both_directions:
+            rule = "with data.batch.both_directions, it would also begin targets; leave out one of the two"
             raise InputError(f"tag={extra.tag} in data.extra: {rule}")
+        elif extra.tag and f"<{extra.tag}>" in SPECIAL:
+            raise InputError(f"tag={extra.tag} in data.extra: <{extra.tag}> is a piece of every tokenizer; choose another name")
         else:
             text = extra.file or TwoFiles(src=str(extra.src), tgt=str(extra.tgt))
             columns = Columns(usual.languages, (extra.columns.src, extra.columns.tgt)) if extra.columns else usual
@@ -181,7 +184,7 @@ def _fetch(address: str) -> Path:
         raise InputError(f"{address}: cannot be fetched ({reason(error.__cause__ or error)})") from None
 
 
-def _read_hub(path: str, subset: str | None, columns: Columns) -> Iterator[Pair]:
+def _read_hub(path: str, subset: str | None, columns: Columns) -> Iterator[NumberedPair]:
     datasets.disable_progress_bars()
     try:
         items = datasets.load_dataset(path, subset, split="train")
@@ -230,7 +233,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
 
     def usable(split: str, text: Source) -> Iterator[Pair]:
-        for src, tgt in text.pairs:
+        for _, src, tgt in text.pairs:
             pair = clean(src), clean(tgt)
             read[split] += 1
             shorter, longer = sorted(map(count_words, pair)) if split == "train" else (0, 0)

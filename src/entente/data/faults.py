@@ -37,10 +37,10 @@ RULES = {
 }
 SURE = tuple(rule for rule in RULES if rule != "near_duplicate")  # hardly ever wrong, so applied by default
 PATTERNS = {  # searched for in the text as it is in the file
-    "entity": re.compile(r"&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,4});", re.IGNORECASE),
+    "entity": re.compile(r"&(?:[a-z][a-z0-9]{1,8}|#\d{2,7}|#x[0-9a-f]{2,6});", re.IGNORECASE),
     "tag": re.compile(r"</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>", re.IGNORECASE),
     # UTF-8 read as Windows-1252 or Latin-1. The second byte of à becomes a no-break space, which a program may have changed.
-    "encoding": re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s"),
+    "encoding": re.compile("\ufffd|[ÂÃÄÅÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s"),
 }
 DIGIT, JOINERS = re.compile(r"\d"), re.compile("[\u200c\u200d]")  # joiners, with which some scripts spell
 COMMON, OTHER_LANGUAGE = 8, -1.0  # pairs with a word that tells the sides apart; the mean log-odds of a sentence's words
@@ -119,24 +119,30 @@ def numbers_differ(src: str, tgt: str) -> bool:
     by two digits."""
     if not (DIGIT.search(src) and DIGIT.search(tgt)):
         return False
-    ours, theirs = _numbers(src), _numbers(tgt)
-    left, right = [*(ours - theirs).elements()], [*(theirs - ours).elements()]
-    for number in left[:]:
-        if match := next((other for other in right if _equal(number, other) or _equal(other, number)), None):
-            left.remove(number)
-            right.remove(match)
+    left, right = _numbers(src), _numbers(tgt)
+    for are_equal in (_same, _alike):
+        for number in left[:]:
+            if match := next((other for other in right if are_equal(number, other)), None):
+                left.remove(number)
+                right.remove(match)
     return 0 < len(left) == len(right)
 
 
-def _numbers(text: str) -> Counter[str]:
-    whole = re.sub(r"(?<=\d)[ ,.](?=\d{3}(?!\d))", "", text)  # 1,000 is 1 000
-    return Counter(number.lstrip("0") or "0" for number in re.findall(r"\d+", whole))
+def _numbers(text: str) -> list[str]:
+    """Returns the whole numbers in a text, in the digits 0 to 9."""
+    digits = DIGIT.sub(lambda digit: str(int(digit[0])), text)
+    return re.findall(r"\d+", re.sub(r"(?<=\d)[ ,.](?=\d{3}(?!\d))", "", digits))  # 1,000 is 1 000
 
 
-def _equal(short: str, long: str) -> bool:
+def _same(first: str, second: str) -> bool:
+    return first.lstrip("0") == second.lstrip("0")
+
+
+def _alike(first: str, second: str) -> bool:
+    short, long = sorted((first, second), key=len)
     if len(short) == 2 and len(long) == 4:
         return long.endswith(short)
-    return len(long) <= 2 and len(short) <= 2 and int(long) - int(short) == 12
+    return len(long) <= 2 and abs(int(long) - int(short)) == 12
 
 
 def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
@@ -235,10 +241,13 @@ def runs(bad: np.ndarray) -> list[tuple[int, int]]:
         return []
     dense = np.convolve(bad, np.ones(WINDOW), "valid") * 2 >= WINDOW  # the window that begins at each row
     edges = np.flatnonzero(np.diff(np.concatenate([[0], dense, [0]])))
-    spans = []
+    spans: list[tuple[int, int]] = []
     for start, end in edges.reshape(-1, 2):  # windows from start to end - 1
         rows = np.flatnonzero(bad[start : end + WINDOW - 1]) + start
-        spans.append((int(rows[0]), int(rows[-1])))
+        start, last = (int(rows[0]), int(rows[-1]))
+        if spans and start <= spans[-1][1]:  # two stretches of windows that have lines in common
+            start = spans.pop()[0]
+        spans.append((start, last))
     return spans
 
 

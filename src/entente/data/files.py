@@ -1,4 +1,5 @@
-r"""Reads text files, and files of sentence pairs in the usual formats. The pairs are not yet cleaned.
+r"""Reads text files, and files of sentence pairs in the usual formats. The pairs are not yet cleaned. Each comes with the
+number of the line on which it begins (in Parquet and JSON arrays of its row or item), from 1.
 
 Only "\n" ends a line; a lone CR, U+2028 or a form feed does not. A blank line is read as an empty sentence or pair.
 """
@@ -21,9 +22,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from entente.data.pairs import Pair
+from entente.data.pairs import NumberedPair, Pair
 from entente.errors import InputError, reason
 
+Row = tuple[int, Sequence[Any]]  # its number, and its cells
 OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}  # by a file's first bytes
 DELIMITERS, SAMPLE = ",;\t|", 100  # of CSV; the lines that decide between them
 SPACES = re.compile("[\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")  # the tab, and all spaces (category Zs) but U+0020
@@ -70,19 +72,20 @@ def read_lines(path: Path | None) -> Iterator[str]:
     return map(clean, _lines(path))
 
 
-def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
+def read_parallel(src: Path, tgt: Path) -> Iterator[NumberedPair]:
     """Yields each line of `src` with the same line of `tgt`. Raises InputError if one file has more lines than the other."""
     try:
-        yield from zip(_lines(src), _lines(tgt), strict=True)
+        for number, (line, translation) in enumerate(zip(_lines(src), _lines(tgt), strict=True), start=1):
+            yield number, line, translation
     except ValueError as error:
         longer, shorter = (src, tgt) if "shorter" in str(error) else (tgt, src)
         rule = "each line must be the translation of the same line in the other file"
         raise InputError(f"{longer} has more lines than {shorter}: {rule}") from None
 
 
-def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
+def read_pairs(path: Path, columns: Columns) -> Iterator[NumberedPair]:
     """Yields the pairs of one file. Its suffix gives the format: Parquet, or optionally compressed TSV, CSV or JSON."""
-    form = _form(path)
+    form = Path(re.sub(r"\.(gz|bz2|xz)$", "", path.name.lower())).suffix
     if form not in FORMATS:
         raise InputError(
             f"{path}: unknown format; a file of pairs ends in {', '.join(FORMATS)}; "
@@ -91,21 +94,12 @@ def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
     return pairs_of(str(path), FORMATS[form](path), columns, headed=form not in TABLES)
 
 
-def _form(path: Path) -> str:
-    return Path(re.sub(r"\.(gz|bz2|xz)$", "", path.name.lower())).suffix
-
-
-def has_heading(path: Path, columns: Columns) -> bool:
-    """Whether the first line of a file of pairs is a heading."""
-    return _form(path) in TABLES and not columns.by_number
-
-
-def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
+def pairs_of(where: str, rows: Iterable[Row], columns: Columns, headed: bool = True) -> Iterator[NumberedPair]:
     """Yields the pairs of a table. The first row is a heading if `headed`, or if a column is looked up by name."""
     places = None
-    for number, cells in enumerate(rows, start=0 if headed else 1):
+    for number, cells in rows:
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
-            yield "", ""
+            yield number, "", ""
             continue
         if places is None:
             places = columns.places(where, [clean(cell) for cell in cells])
@@ -116,28 +110,32 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
             cell = cells[place] if place < len(cells) else None
             if not isinstance(cell, str) or re.search("[\ud800-\udfff]", cell):  # JSON can contain half a surrogate pair
                 rule = "; columns are separated by tabs, or in CSV by one of , ; | or tabs" if len(cells) == 1 else ""
-                raise InputError(f"{where}, row {number}: no {language} text in column {place + 1} of {len(cells)}{rule}")
+                row = f"{where}, {'row' if headed else 'line'} {number}"
+                raise InputError(f"{row}: no {language} text in column {place + 1} of {len(cells)}{rule}")
             pair.append(re.sub("\r?\n", " ", cell))  # a sentence is one line
-        yield pair[0], pair[1]
+        yield number, pair[0], pair[1]
 
 
-def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
+def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Row]:
     """Yields the keys of the first item as a heading, then the values of each item. A dictionary under the key `translation`,
     as in translation data sets on the hub, is used instead of its item."""
     heading: list[str] = []
-    for item in items:
+    for number, item in enumerate(items, start=1):
         item = inner if isinstance(inner := item.get("translation"), dict) else item
         if item and not heading:
-            yield (heading := [*item])
-        yield [*map(item.get, heading)] if item else []
+            yield 0, (heading := [*item])
+        yield number, [*map(item.get, heading)] if item else []
 
 
-def _csv(path: Path) -> Iterator[Sequence[str]]:
+def _csv(path: Path) -> Iterator[Row]:
     lines = (f"{line}\n" for line in _lines(path))
     sample = [*islice(lines, SAMPLE)]
     reader = csv.reader(chain(sample, lines), delimiter=_delimiter(sample), strict=True)
+    end = 0
     try:
-        yield from reader
+        for row in reader:
+            yield end + 1, row
+            end = reader.line_num
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: not valid CSV ({error})") from None
 
@@ -180,8 +178,8 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
 
 
 TABLES = (".tsv", ".txt", ".csv")  # formats in which a row may be a heading
-FORMATS: dict[str, Callable[[Path], Iterator[Sequence[Any]]]] = {
-    **dict.fromkeys((".tsv", ".txt"), lambda path: (line.split("\t") for line in _lines(path))),
+FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
+    **dict.fromkeys((".tsv", ".txt"), lambda path: ((n, line.split("\t")) for n, line in enumerate(_lines(path), start=1))),
     ".csv": _csv,
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda path: rows_of(_json(path))),
     ".parquet": lambda path: rows_of(_parquet(path)),

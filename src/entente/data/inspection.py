@@ -42,7 +42,7 @@ def leaks(corpus: Corpus) -> int:
     """Returns the number of pairs with a side that occurred in an earlier split."""
     count, earlier = 0, [set[str](), set[str]()]
     for part in corpus.splits.values():
-        keys = [[match_key(text) for text in _sentences(part, side)] for side in SIDES]
+        keys = [[match_key(corpus.without_tag(text)) for text in _sentences(part, side)] for side in SIDES]
         count += sum(src in earlier[0] or tgt in earlier[1] for src, tgt in zip(*keys, strict=True))
         for sentences, new in zip(earlier, keys, strict=True):
             sentences.update(new)

@@ -12,6 +12,7 @@ from entente.console import show_progress, show_share
 from entente.files import open_atomic
 
 Pair = tuple[str, str]  # source, target
+NumberedPair = tuple[int, str, str]  # the number of its line or row, source, target
 
 BLOCK = 10_000  # pairs that are Python strings at a time
 SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})

@@ -22,11 +22,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Report = Callable[[Iterator[Any]], Iterable[Any]]
 MAX_TOKENS = 2048  # of a batch
-LETTER = re.compile(r"[^\W\d_]")
+LETTER, WORDS = re.compile(r"[^\W\d_]"), re.compile(r"[^\W\d_]{2,}")
 LONG = 60  # words of a line above which its sentences are translated one by one
-END = re.compile(r"""[.!?…](?:\s?[»”"')])*\s+(?=[«“"¿¡(\s]*([^\W\d_]))""")  # of a sentence, before the letter of the next
-# A word whose full stop ends no sentence: a single letter, as in "J. Smith", or a title.
-ABBREVIATION = re.compile(r"(?<!\w)(?:\w|mm|mme|mlle|mr|mrs|ms|dr|st|prof|no|art|p)$", re.IGNORECASE)
+# The end of a sentence, before the letter with which the next begins
+END = re.compile(r"""[.!?…](?:\s?[»”"')]){0,3}\s+(?=[«“"¿¡(\s]{0,4}([^\W\d_]))""")
+TITLES = ("mm", "mme", "mlle", "mr", "mrs", "ms", "dr", "st", "prof")  # words whose full stop ends no sentence
 
 
 def sentences_of(line: str) -> list[str]:
@@ -35,8 +35,9 @@ def sentences_of(line: str) -> list[str]:
         return [line]
     places = [0]
     for match in END.finditer(line):
-        is_abbreviation = match[0][0] == "." and ABBREVIATION.search(line, max(0, match.start() - 5), match.start())
-        if match[1].isupper() and not is_abbreviation:
+        word = re.split(r"\W", line[max(0, match.start() - 5) : match.start()])[-1]
+        is_initial = len(word) == 1 and word.isupper()  # as in "J. Smith"
+        if match[1].isupper() and not (match[0][0] == "." and (is_initial or word.casefold() in TITLES)):
             places.append(match.end())
     return [line[start:end].strip() for start, end in zip(places, [*places[1:], len(line)], strict=True)]
 
@@ -74,19 +75,23 @@ def translate_lines(
     their training text, so where there is only one translation, which has no prefix and is not drawn, long lines are translated
     sentence by sentence, and lines in capitals as if they were in small letters; their translation is put in capitals."""
     is_plain = settings.n_best == 1 and not prefixes and not sampling
-    cleaned = [clean(line) for line in lines]
-    shouts = [is_plain and _shouts(line) for line in cleaned]
-    parts = [sentences_of(line) if is_plain else [line] for line in cleaned]
-    sentences = [_quiet(text) if shout else text for texts, shout in zip(parts, shouts, strict=True) for text in texts]
-    results = iter(translate(model, vocabulary, sentences, settings, prefixes, sampling, first))
+    parts = [sources_of(line, is_plain) for line in lines]
+    results = iter(translate(model, vocabulary, [*chain.from_iterable(parts)], settings, prefixes, sampling, first))
     n_best = [
         [translation_of(vocabulary, settings, each) for each in zip(*(next(results) for _ in texts), strict=True)]
         for texts in parts
     ]
     return [
-        [each._replace(text=each.text.upper()) for each in translations] if shout else translations
-        for translations, shout in zip(n_best, shouts, strict=True)
+        [each._replace(text=each.text.upper()) for each in translations] if is_plain and _shouts(line) else translations
+        for translations, line in zip(n_best, lines, strict=True)
     ]
+
+
+def sources_of(line: str, is_plain: bool) -> list[str]:
+    """Returns the sentences that are translated for a line: if `is_plain`, its sentences, in small letters if it is in
+    capitals, and otherwise the line. All are cleaned."""
+    sentences = sentences_of(clean(line)) if is_plain else [clean(line)]
+    return [_quiet(sentence) for sentence in sentences] if is_plain and _shouts(line) else sentences
 
 
 def _quiet(sentence: str) -> str:
@@ -94,7 +99,7 @@ def _quiet(sentence: str) -> str:
 
 
 def _shouts(line: str) -> bool:
-    return line.isupper() and count_words(line) > 1
+    return line.isupper() and len(WORDS.findall(line)) > 1
 
 
 def translate(
