@@ -112,16 +112,16 @@ class MergedBlock(DecoderBlock):
     def project(self, memory: Tensor) -> KV:
         return self.self_attention.project(memory)
 
-    def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
+    def forward(self, x: Tensor, past: KV, source: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
         h = self.before["self"](x)
         extended = past.extend(self.self_attention.project(h, start=past.key.size(-2)))  # (B, H, P + T, K)
-        beams = len(x) // len(memory.key)
-        source = KV(*(part.repeat_interleave(beams, 0) for part in memory))  # (B, H, S, K)
+        beams = len(x) // len(source.key)
+        repeated = KV(*(part.repeat_interleave(beams, 0) for part in source))  # (B, H, S, K)
         written = x.new_ones(x.size(1), extended.key.size(-2), dtype=torch.bool) if causal is None else causal
-        read = x.new_ones(1, 1, 1, memory.key.size(-2), dtype=torch.bool) if src_mask is None else src_mask
-        read = read.expand(len(memory.key), 1, x.size(1), -1).repeat_interleave(beams, 0)
+        read = x.new_ones(1, 1, 1, source.key.size(-2), dtype=torch.bool) if src_mask is None else src_mask
+        read = read.expand(len(source.key), 1, x.size(1), -1).repeat_interleave(beams, 0)
         mask = torch.cat([written.expand(len(x), 1, -1, -1), read], dim=-1)  # (B, 1, T, P + T + S)
-        output = self.self_attention(h, extended.extend(source), mask)
+        output = self.self_attention(h, extended.extend(repeated), mask)
         x = self.after["self"](self.residual["self"](x, output))
         return self.sublayer("ff", x, lambda h: self.ff(h)), extended
 

@@ -132,6 +132,18 @@ def test_a_muted_head_equals_zero_columns_of_w_o(src: Tensor, tgt: Tensor) -> No
         close(logits(model, src, tgt), logits(expected, src, tgt))
 
 
+def test_a_head_is_muted_without_an_output_projection_too(src: Tensor, tgt: Tensor) -> None:
+    model: Any = small("transformer", spread=0.3, output_projection=False)
+
+    def silent(m: Any) -> None:
+        for part in m.decoder[1].cross_attention.value.parameters():
+            part[:7].zero_()
+
+    expected = changed(model, silent)
+    with intervene(model, [mute("cross", layer=2, head=1)]):
+        close(logits(model, src, tgt), logits(expected, src, tgt))
+
+
 @pytest.mark.parametrize("score", ["dot", "bilinear", "cosine", "additive"])
 def test_a_scale_multiplies_the_scores(score: str, src: Tensor, tgt: Tensor) -> None:
     model: Any = small("transformer", spread=0.3, score=score)
@@ -183,11 +195,13 @@ def test_what_a_skipped_sublayer_passes_on_is_said(kept: str, note: str) -> None
     assert note in describe(small("transformer", residual=tuple(kept.split())), skip("decoder", "ff") | {"sublayer": None})
 
 
-def test_without_the_mask_of_the_future_a_piece_sees_later_ones(src: Tensor, tgt: Tensor) -> None:
-    model, other = small("transformer", spread=0.3), tgt.clone()
-    other[:, -1] = (tgt[:, -1] + 5) % 37
-    with intervene(model, [unmask("future")]):
-        assert not torch.equal(logits(model, src, other)[:, 0], logits(model, src, tgt)[:, 0])
+@pytest.mark.parametrize("scale_by", ["d_k", "n_keys"])
+@pytest.mark.parametrize("mask", ["future", "padding"])
+def test_without_a_mask_a_model_equals_one_built_without_it(mask: str, scale_by: str, src: Tensor, tgt: Tensor) -> None:
+    model, without = (small("transformer", spread=0.3, scale=scale_by, **changes) for changes in ({}, {f"mask_{mask}": False}))
+    without.load_state_dict(model.state_dict())
+    with intervene(model, [unmask(mask)]):
+        close(logits(model, src, tgt), logits(without, src, tgt))
 
 
 @pytest.mark.parametrize(("part", "start", "end"), [("state", 0, 19), ("word", 19, 36), ("context", 36, None)])

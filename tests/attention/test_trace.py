@@ -215,7 +215,7 @@ def test_the_birnns_numbers_equal_those_recomputed_from_its_parameters(batch: Ba
     model: Any = small("birnn", spread=0.3)
     actual = trace_of(model, batch, "alignment")
     p = dict(model.named_parameters())
-    memory = model.encode(batch.src).source.memory.value
+    memory = model.encode(batch.src).source.kv.value
     _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # the state before step STEP
     query = state.written[0][:, None]
     queries, keys = query @ p["attention.query.weight"].T, memory @ p["attention.key.weight"].T

@@ -209,7 +209,7 @@ def test_an_export_that_is_refused_writes_nothing(trained: Path, tmp_path: Path,
             "format=ctranslate2 output=new",
             "format=ctranslate2: the package ctranslate2 cannot be loaded .+; run pip install ctranslate2",
         ),
-        ("format=huggingface quantization=int8 output=new", "format=huggingface quantization=int8: only .+"),
+        ("format=huggingface quantization=int8 output=a/b/new", "format=huggingface quantization=int8: only .+"),
         ("format=huggingface output=old", "output=old: exists already; .+"),
         ("format=huggingface output=new input=none", "none: No such file or directory"),
     ):

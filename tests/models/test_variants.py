@@ -371,7 +371,7 @@ def test_without_positions_reordered_source_words_only_reorder_the_memory() -> N
     model: Any = small("transformer", spread=0.3, positions="none")
     src, tgt = sources(lengths=(7, 7)), real_ids([2, T], TGT_VOCAB, seed=2)
     order = torch.tensor([4, 0, 6, 2, 1, 5, 3])
-    for shuffled, memory in zip(model.encode(src[:, order]).source.memory, model.encode(src).source.memory, strict=True):
+    for shuffled, memory in zip(model.encode(src[:, order]).source.kv, model.encode(src).source.kv, strict=True):
         close(shuffled.key, memory.key[:, :, order])
         close(shuffled.value, memory.value[:, :, order])
     close(logits(model, src[:, order], tgt), logits(model, src, tgt))
@@ -394,7 +394,7 @@ def test_rotated_vectors_equal_points_turned_in_the_complex_plane(width: int) ->
 def test_rotary_positions_are_in_self_attention_alone() -> None:
     model: Any = small("transformer", positions="rotary")
     rotary = {name.split(".")[-1] for name, module in model.named_modules() if getattr(module, "rotary", False)}
-    value = model.encode(torch.full((1, 4), 5)).source.memory[0].value
+    value = model.encode(torch.full((1, 4), 5)).source.kv[0].value
     assert rotary == {"self_attention"}
     close(value[:, :, 1:], value[:, :, :-1])
 
@@ -423,7 +423,7 @@ def test_swiglu_is_the_product_of_a_linear_layer_and_a_gate() -> None:
 def test_with_zero_init_every_block_starts_as_the_identity(src: Tensor, tgt: Tensor) -> None:
     model: Any = small("transformer", zero_init=True)
     value = model.decoder[0].cross_attention.project(model.encoder_norm(model._embed("src", src, start=0))).value
-    close(model.encode(src).source.memory[0].value, value)
+    close(model.encode(src).source.kv[0].value, value)
     close(model(src, tgt), model.decoder_norm(model._embed("tgt", tgt, start=0)))
     assert {name for name, p in model.named_parameters() if p.dim() > 1 and not p.any()} == {
         name for name, _ in model.named_parameters() if name.endswith(("out.weight", "ff.2.weight"))

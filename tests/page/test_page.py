@@ -109,14 +109,19 @@ def test_a_sentence_is_typed_and_chosen(pages: dict[str, Path], browser: Page) -
     expect(page.locator("#unseen")).to_have_text("Not seen in training: rouge")
     page.locator("#source").fill("")
     expect(page.locator("#unseen")).to_have_text("Type a sentence to translate.")
+    page.locator("#stored").select_option("0")
+    assert translation(page) == first
     page.locator("#source").fill("chat " * 300)
     expect(page.locator(".problem")).to_contain_text("pieces; the page reads at most 128")
+    assert page.locator(".card .row").count() == 0, "the translation of another sentence"
     page.locator("#stored").select_option("0")
     expect(page.locator("#source")).to_have_value(FRENCH[1])
     assert translation(page) == first
 
 
-def test_heads_are_opened_and_muted_and_have_their_numbers(pages: dict[str, Path], browser: Page) -> None:
+def test_heads_are_opened_and_muted_and_have_their_numbers(
+    pages: dict[str, Path], browser: Page, vocabulary: Vocabulary
+) -> None:
     page = opened(browser, pages["transformer"])
     expect(page.locator("#map-title")).to_have_text("cross-attention, layer 2, head 2")
     head = page.locator(".head").nth(5)
@@ -135,6 +140,8 @@ def test_heads_are_opened_and_muted_and_have_their_numbers(pages: dict[str, Path
     similarity = page.evaluate("meanSimilarity(models[0])")
     expect(page.locator(".card")).to_contain_text(f"cosine similarity {similarity:.2f} on average".replace("-", "−"))
     rows = torch.tensor(page.evaluate("models[0].result.cache['encoder.1.hook_resid_post'].map((row) => [...row])"))
+    model: Any = shown("base", vocabulary).run.model
+    rows = model.encoder_norm(rows).detach()
     cosines = torch.nn.functional.cosine_similarity(rows[:, None], rows[None], dim=-1)
     assert similarity == pytest.approx(float(cosines[~torch.eye(len(rows), dtype=torch.bool)].mean()), abs=1e-5)
     for kind, count in (("encoder", 6), ("decoder", 6), ("cross", 6)):
@@ -218,8 +225,19 @@ def test_the_target_is_forced_edited_and_searched(pages: dict[str, Path], browse
     page.get_by_text("Five best").click()
     scores = page.evaluate("models[0].results.nBest.map(({ score }) => score)")
     assert len(scores) == page.locator("#details li").count() > 1
+    best = page.locator("#details li button").all_inner_texts()
     page.locator("#details li button").nth(1).click()
-    assert page.evaluate("state.mode") == "is"
+    assert page.evaluate("state.mode") == "is" and page.locator("#details li button").all_inner_texts() == best
+
+
+def test_the_total_is_the_sum_of_the_numbers_shown(pages: dict[str, Path], browser: Page) -> None:
+    page = opened(browser, pages["transformer"])
+    page.locator(".mute").first.click()
+    for ended in (True, False):
+        page.evaluate(f"models[0].plain.ended = {str(ended).lower()}; draw()")
+        notes = [float(note.replace("−", "-")) for note in page.locator(".old .piece small").all_inner_texts()]
+        total = re.search(r"ln p; ([+−]?[\d.]+) together", page.locator(".card").inner_text())
+        assert total and float(total[1].replace("−", "-")) == pytest.approx(sum(notes), abs=0.006 * len(notes))
 
 
 def test_the_address_restores_everything_and_python_reads_it(pages: dict[str, Path], browser: Page) -> None:

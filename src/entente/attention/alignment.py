@@ -150,8 +150,7 @@ def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
 
 @dataclass(frozen=True)
 class Alignments:
-    """The links of every head in each sentence, as returned by `predicted_links`, and any gold links. A model without attention
-    to the source counts as one head without links."""
+    """The links of every head in each sentence, as returned by `predicted_links`, and any gold links."""
 
     predicted: Sequence[Tensor]
     gold: Sequence[Gold]

@@ -16,6 +16,7 @@ from entente.attention.hook_points import OUTPUTS, Point, Target, Undo, by_heads
 from entente.attention.record import kind_of, observing, read_pair
 from entente.data.tokenizer import BOS
 from entente.errors import InputError
+from entente.models.attention import MultiHeadAttention
 from entente.models.seq2seq import Seq2Seq
 from entente.models.transformer import Transformer
 from entente.settings import LISTS, AttentionKind, Count, Section, Sublayer, setting
@@ -118,11 +119,9 @@ class Mute(OfHeads):
                 yield target.pattern(place, _spread, heads)
                 continue
             z = self.outputs(target, place)
-            linear: Any = z.module
-            width = linear.in_features // z.n_heads
-            value = torch.tensor((0.0,) * width if self.to == "zero" else self.to, dtype=torch.float64)
-            if len(value) != width:
-                raise self.refuse(f"to: give {width} numbers, or zero or uniform")
+            value = torch.tensor((0.0,) * z.width if self.to == "zero" else self.to, dtype=torch.float64)
+            if len(value) != z.width:
+                raise self.refuse(f"to: give {z.width} numbers, or zero or uniform")
             yield z.on(_put_output, heads, value)
 
     def each(self, target: Target) -> Iterator[tuple[str, int, Sequence[int]]]:
@@ -266,8 +265,11 @@ class Unmask(Change):
         model: Any = target.model
         if not points or not (getattr(model, "mask_future", True) if self.unmask == "future" else model.mask_padding):
             raise self.refuse("this model has no such mask")
+        scores = {layer.weights: layer.score for layer in model.modules() if isinstance(layer, MultiHeadAttention)}
         for point in points:
             yield point.module.register_forward_pre_hook(self._lift).remove
+            if point.module in scores:  # which may scale by the number of visible keys
+                yield scores[point.module].register_forward_pre_hook(lambda _, inputs: (*inputs[:2], None)).remove
 
     def _lift(self, _: object, inputs: Any) -> Any:
         if self.unmask == "future" and inputs[0].size(-2) == 1 < inputs[0].size(-1):

@@ -43,7 +43,7 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
     the states of two positions of a sentence after the connection, 1 if all are equal (Dong et al. 2021, rank collapse). Every
     attention module has two: `attention_entropy`, of a row of weights divided by its maximum (1 if uniform), and
     `score_variance`, of a row of scores over the keys that the row may attend to. `source_effect` is how much the predictions
-    change, as the total variation distance, from 0 to 1, if each source is replaced by that of the next sentence."""
+    change, as the total variation distance, from 0 to 1, if each source is replaced by another sentence's of the batch."""
     calls = capture(model, src, tgt, Residual | AttentionWeights)
     real = {True: padding_mask(src, model.pad_id), False: padding_mask(tgt, model.pad_id)}
     values: dict[str, float] = {}

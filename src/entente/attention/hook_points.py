@@ -39,12 +39,14 @@ SUMS = {"self": "resid_mid", "cross": "resid_mid_cross"}  # after their residual
 
 class Point(NamedTuple):
     """A tensor that a module receives as its argument number `slot`, or returns (OUTPUT). shape: with letters for the lengths.
-    n_heads: H if the tensor's last dimension is H K, which functions see as two; else 0. columns: those that functions see."""
+    n_heads: H if the tensor's last dimension is H K, which functions see as two; else 0. width: K, if there are heads. columns:
+    those that functions see."""
 
     module: nn.Module
     slot: int
     shape: str
     n_heads: int = 0
+    width: int = 0
     columns: slice = slice(None)
 
     def on(self, change: Callable[..., Tensor | None], *arguments: object) -> Undo:
@@ -93,11 +95,10 @@ def hooked(model: Seq2Seq, functions: Iterable[tuple[str, Callable[[Tensor, Hook
 
 
 def points(model: Seq2Seq) -> dict[str, Point]:
-    """Returns the points of a model, by name."""
+    """Returns the points of a model, by name: none, if it is neither a Transformer nor a BiRNN."""
     if isinstance(model, Transformer):
         return dict(_of_transformer(model))
-    assert isinstance(model, BiRNN)
-    return dict(_of_birnn(model))
+    return dict(_of_birnn(model)) if isinstance(model, BiRNN) else {}
 
 
 def _of_transformer(model: Transformer) -> Iterator[tuple[str, Point]]:
@@ -119,10 +120,10 @@ def _of_transformer(model: Transformer) -> Iterator[tuple[str, Point]]:
 def _of_attention(place: str, layer: MultiHeadAttention, rows: str, columns: str) -> Iterator[tuple[str, Point]]:
     heads, width = layer.n_heads, layer.d_k
     for letter, linear, length in (("q", layer.query, rows), ("k", layer.key, columns), ("v", layer.value, columns)):
-        yield f"{place}.hook_{letter}", Point(linear, OUTPUT, f"(B, {length}, {heads}, {width})", heads)
+        yield f"{place}.hook_{letter}", Point(linear, OUTPUT, f"(B, {length}, {heads}, {width})", heads, width)
     yield f"{place}.hook_attn_scores", Point(layer.weights, 0, f"(B, {heads}, {rows}, {columns})")
     yield f"{place}.hook_pattern", Point(layer.weights, OUTPUT, f"(B, {heads}, {rows}, {columns})")
-    yield f"{place}.hook_z", Point(layer.out, 0, f"(B, {rows}, {heads}, {width})", heads)
+    yield f"{place}.hook_z", Point(layer.out, 0, f"(B, {rows}, {heads}, {width})", heads, width)
 
 
 def _of_birnn(model: BiRNN) -> Iterator[tuple[str, Point]]:

@@ -40,8 +40,8 @@ def main(settings: ExportSettings) -> None:
         raise InputError(f"output={output}: exists already; remove it, or give another folder")
     sentences = sentences_to_compare(settings)
     longest = int(length_limits(search, torch.tensor(MAX_PIECES + 1)))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".") as scratch, Task(f"writing {output}"):
+    existing = next(path for path in output.absolute().parents if path.is_dir())
+    with tempfile.TemporaryDirectory(dir=existing, prefix=".") as scratch, Task(f"writing {output}"):
         folder = Path(scratch) / output.name
         WRITERS[settings.format](run, folder, max(longest, MAX_PIECES + 1), settings.quantization)
         for side in ("src", "tgt"):
@@ -56,6 +56,7 @@ def main(settings: ExportSettings) -> None:
             write_text(folder / file, template.substitute(names))
         ours = [run.vocabulary.text(n_best[0].tokens) for n_best in translate(run.model, run.vocabulary, sentences, search)]
         equal = sum(a == b for a, b in zip(ours, theirs(folder, sentences), strict=True))
+        output.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(output)
     size = sum(path.stat().st_size for path in output.iterdir()) / 1e6
     log.info("%s: %.1f MB; see its README.md", output, size)

@@ -61,15 +61,15 @@ def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 def write(model: BiRNN, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
     """Implements BiRNN.write: returns states (B, T, D), contexts (B, T, M) and the last state, for embedded (B, T, E)."""
-    memory, mask = state.source
+    kv, mask = state.source
     cell = model.cell
     step = gru_step if isinstance(cell, nn.GRUCell) else lstm_step
-    weight_embedded, weight_context = cell.weight_ih.split([embedded.size(-1), memory.value.size(-1)], dim=1)
+    weight_embedded, weight_context = cell.weight_ih.split([embedded.size(-1), kv.value.size(-1)], dim=1)
     gates = F.linear(embedded, weight_embedded, cell.bias_ih)  # (B, T, G D)
     recurrent, hiddens, contexts = state.written, [], []
     for input_gates in gates.unbind(1):
-        query = recurrent[0].unflatten(0, (len(memory.value), -1))
-        context = model.attention(query, memory, mask).flatten(0, 1)  # (B, M)
+        query = recurrent[0].unflatten(0, (len(kv.value), -1))
+        context = model.attention(query, kv, mask).flatten(0, 1)  # (B, M)
         input_gates = input_gates + F.linear(context, weight_context)
         recurrent = step(input_gates, F.linear(recurrent[0], cell.weight_hh, cell.bias_hh), recurrent)
         recurrent = (model.state(recurrent[0]), *recurrent[1:])

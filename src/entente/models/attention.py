@@ -142,8 +142,9 @@ def angles(start: int, length: int, width: int, like: Tensor) -> Tensor:
 
 def rotate(x: Tensor, start: int) -> Tensor:
     """Returns x (..., T, K) with vectors rotated by their positions, start .. start + T - 1, which thus affect a dot product
-    only through their difference. Components i and i + K / 2 are the coordinates of a point that is rotated by the i-th of
-    `angles` (Su et al. 2021, section 3.2.2). If K is odd, the last component does not change."""
+    only through their difference (Su et al. 2021, section 3.2.2). Components i and i + K / 2 are the coordinates of a point
+    that is rotated by the i-th of `angles`. The paper pairs neighbouring components, which is the same but for the order of the
+    rows of W_q and W_k. If K is odd, the last component does not change."""
     half = x.size(-1) // 2
     angle = angles(start, x.size(-2), 2 * half, like=x)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)  # (T, K / 2)
@@ -192,7 +193,8 @@ class MultiHeadAttention(nn.Module):
         self.out = nn.Linear(n_heads * width, d_model) if settings.output_projection else nn.Identity()  # W_o
 
     def copy_first_head(self) -> None:
-        """Gives all heads the weights of the first. Their outputs and gradients are then equal too, in every step."""
+        """Gives all heads the weights of the first. Their outputs and gradients are then equal too, in every step, if all heads
+        read the same input through learned projections, and attention weights have no dropout."""
         with torch.no_grad():
             for part, axis in ((self.query, 0), (self.key, 0), (self.value, 0), (self.score, 0), (self.out, 1)):
                 if isinstance(weight := getattr(part, "weight", None), Tensor):

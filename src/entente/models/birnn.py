@@ -25,7 +25,7 @@ from entente.models.seq2seq import Residual, Seq2Seq, Sizes, Source, State, padd
 from entente.settings import BiRNNSettings
 
 Recurrent = tuple[Tensor, ...]  # (h,) for a GRU, (h, c) for an LSTM; h and c are (B, D)
-BiRNNState = State[Recurrent, KV]  # `memory` has keys (B, S, A) or (B, S, D), and values (B, S, M)
+BiRNNState = State[Recurrent, KV]  # `source.kv` has keys (B, S, A) or (B, S, D), and values (B, S, M)
 
 
 class BiRNN(Seq2Seq):
@@ -101,11 +101,11 @@ class BiRNN(Seq2Seq):
     def write(self, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
         """Runs the decoder on embedded (B, T, E). Returns the states s_i (B, T, D), the contexts c_i (B, T, M) and the final
         recurrent state. The beams of a sentence attend to its source as separate queries."""
-        memory, mask = state.source
+        kv, mask = state.source
         recurrent, hiddens, contexts = state.written, [], []
         for y in embedded.unbind(1):  # (B, E)
-            query = recurrent[0].unflatten(0, (len(memory.value), -1))  # s_{i-1}: (sentences, beams, D)
-            context = self.attention(query, memory, mask).flatten(0, 1)  # (B, M)
+            query = recurrent[0].unflatten(0, (len(kv.value), -1))  # s_{i-1}: (sentences, beams, D)
+            context = self.attention(query, kv, mask).flatten(0, 1)  # (B, M)
             x = torch.cat([y, context], dim=-1)
             # An LSTMCell takes and returns a pair (h, c), a GRUCell only h.
             recurrent = self.cell(x, recurrent) if isinstance(self.cell, nn.LSTMCell) else (self.cell(x, *recurrent),)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Written = TypeVar("Written")
-Memory = TypeVar("Memory")
+Keys = TypeVar("Keys")
 
 
 class Sizes(NamedTuple):
@@ -25,20 +25,20 @@ class Sizes(NamedTuple):
     seed: int  # of the initial values
 
 
-class Source(NamedTuple, Generic[Memory]):
+class Source(NamedTuple, Generic[Keys]):
     """The keys and values that the decoder attends to, and the source mask."""
 
-    memory: Memory
+    kv: Keys
     mask: Tensor
 
 
-class State(NamedTuple, Generic[Written, Memory]):
+class State(NamedTuple, Generic[Written, Keys]):
     """The decoder's state, passed into and returned by `decode`. Callers treat both parts as opaque tuples of tensors with rows
     in dim 0. Each row of `source` belongs to the same number of consecutive rows of `written`, such as the beams of a
     sentence."""
 
     written: Written  # computed by `decode` from the target tokens read so far: one row per hypothesis
-    source: Source[Memory]  # computed from the source only: one row per sentence
+    source: Source[Keys]  # computed from the source only: one row per sentence
 
 
 class Loss(NamedTuple):

@@ -103,21 +103,22 @@ class DecoderBlock(Block):
         """Returns the keys and values (B, H, S, K) of memory (B, S, D); without cross-attention, empty tensors with B rows."""
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
-    def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
-        """Returns the output (B, T, D) for new tokens x (B, T, D), and `past` (B, H, P, K) extended by their KV."""
+    def forward(self, x: Tensor, past: KV, source: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
+        """Returns the output (B, T, D) for new tokens x (B, T, D), and `past` (B, H, P, K) extended by their KV. source: what
+        `project` returned."""
         h = self.before["self"](x)  # `sublayer` cannot be used, because the keys and values of h are returned too
         extended = past.extend(self.self_attention.project(h, start=past.key.size(-2)))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
-        x = self.sublayer("cross", x, lambda h: self.look_up(h, memory, src_mask))
+        x = self.sublayer("cross", x, lambda h: self.look_up(h, source, src_mask))
         return self.sublayer("ff", x, lambda h: self.ff(h)), extended
 
-    def look_up(self, h: Tensor, memory: KV, src_mask: Tensor | None) -> Tensor:
-        """Applies cross-attention to h (B, T, D). The beams of a sentence attend to its memory as separate queries."""
-        together = h.reshape(len(memory.key), -1, h.size(-1))  # (sentences, beams * T, D)
-        return self.cross_attention(together, memory, src_mask).view_as(h)
+    def look_up(self, h: Tensor, source: KV, src_mask: Tensor | None) -> Tensor:
+        """Applies cross-attention to h (B, T, D). The beams of a sentence attend to its source as separate queries."""
+        together = h.reshape(len(source.key), -1, h.size(-1))  # (sentences, beams * T, D)
+        return self.cross_attention(together, source, src_mask).view_as(h)
 
 
-# Both tuples have one KV per decoder block: (B, H, P, K) in `written`, the target cache, and (B, H, S, K) in `memory`.
+# Both tuples have one KV per decoder block: (B, H, P, K) in `written`, the target cache, and (B, H, S, K) in `source.kv`.
 TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
@@ -203,7 +204,7 @@ class Transformer(Seq2Seq):
         causal = causal_mask(tgt.size(1), n_read, tgt.device) if needs_mask else None  # (T, P + T)
         x = self._embed("tgt", tgt, start=n_read)  # (B, T, D)
         written = []
-        for block, past, memory in zip(self.decoder, state.written, state.source.memory, strict=True):
-            x, extended = block(x, past, memory, causal, state.source.mask)
+        for block, past, source in zip(self.decoder, state.written, state.source.kv, strict=True):
+            x, extended = block(x, past, source, causal, state.source.mask)
             written.append(extended)
         return self.decoder_norm(x), State(tuple(written), state.source)

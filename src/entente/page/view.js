@@ -21,7 +21,6 @@ const DEFAULTS = {
   nBest: false,
 };
 const state = structuredClone(DEFAULTS);
-const timings = []; // milliseconds of each update
 let typing = null; // the timer that waits for a pause
 
 class Shown {
@@ -137,7 +136,7 @@ function translate(shown, interventions, beam = 1) {
   if (n > LIMIT) throw new Error(say("tooLong", { n, limit: LIMIT }));
   intervene(shown.model, interventions);
   try {
-    if (beam > 1) return search(shown.model, src, { ...shown.data.search, beam, n_best: beam }, forced);
+    if (beam > 1) return search(shown.model, src, { ...shown.data.search, beam, n_best: beam }, state.mode === "is" ? [] : forced);
     const settings = { ...shown.data.search, beam: 1, n_best: 1 };
     const [{ tokens, ended }] = state.mode === "is" ? [{ tokens: forced, ended: true }] : search(shown.model, src, settings, forced);
     return readPair(shown, src, tokens, ended);
@@ -161,7 +160,10 @@ function compute(shown, interventions) {
     return;
   }
   try {
-    if (shown.sentence !== sentence) [shown.plain, shown.sentence] = [translate(shown, []), sentence];
+    if (shown.sentence !== sentence) {
+      shown.results = null;
+      [shown.plain, shown.sentence] = [translate(shown, []), sentence];
+    }
     shown.results = { plain: shown.plain };
     if (interventions.length) {
       const now = translate(shown, interventions), { src, tgt } = shown.plain;
@@ -182,7 +184,7 @@ function compute(shown, interventions) {
 /** Changes the state, computes and draws. What was selected in another translation is selected no more, weights that were set in
  * another sentence are set no more, and the future is hidden again unless the target is known. */
 function update(changes = {}) {
-  const began = performance.now(), { source, target, mode } = state;
+  const { source, target, mode } = state;
   Object.assign(state, changes);
   if (state.source !== source || state.target !== target || state.mode !== mode) {
     const lasting = state.changes.map((all) => all.filter((each) => state.source === source || !("weights" in each)));
@@ -194,7 +196,6 @@ function update(changes = {}) {
   writeAddress();
   models.forEach((each, i) => compute(each, state.changes[i]));
   draw();
-  timings.push(performance.now() - began);
 }
 
 /** Returns the head of the attention to the source that aligns words best or, without gold links, that is worth most BLEU. */
@@ -270,7 +271,7 @@ function card(shown, index) {
     const differences = before.map((value, t) => format(value - plain.chosen[t], 2, true));
     rows.push(pieceRow(shown, index, plain, say("before"), new Set(changedPlaces(plain.tgt, now.tgt)), differences));
     const same = JSON.stringify(plain.tgt) === JSON.stringify(now.tgt);
-    const sum = before.reduce((total, value, t) => total + value - plain.chosen[t], 0);
+    const sum = before.slice(0, plain.tgt.length + plain.ended).reduce((total, value, t) => total + value - plain.chosen[t], 0);
     rows.push(element("p", { class: "small" }, same ? say("unchanged") : "", " ", say("beforeHint", { sum: format(sum, 2, true) })));
   }
   if (problem) rows.push(element("p", { class: "problem" }, say("failed", { problem })));
@@ -283,7 +284,8 @@ function card(shown, index) {
 
 /** Returns the mean cosine similarity of the encoder's outputs at different places of the source. */
 function meanSimilarity({ model, result: { cache } }) {
-  const rows = cache["encoder.hook_state"] ?? cache[`${model.encoder[model.encoder.length - 1].place}.hook_resid_post`];
+  const ofLastLayer = () => cache[`${model.encoder[model.encoder.length - 1].place}.hook_resid_post`];
+  const rows = cache["encoder.hook_state"] ?? model.norm("encoder_norm", ofLastLayer());
   const pairs = rows.flatMap((x, s) => rows.slice(s + 1).map((y) => dot(x, y) / (norm(x) * norm(y))));
   return pairs.length ? pairs.reduce((a, b) => a + b, 0) / pairs.length : null;
 }
