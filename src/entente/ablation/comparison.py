@@ -14,6 +14,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,19 +124,20 @@ def scores_of(runs: Sequence[Run], split: str, metric: str) -> list[float]:
 def _counts(groups: Mapping[str, Sequence[Run]], split: str) -> dict[str, Array]:
     """Returns sacreBLEU's counts (runs, sentences, 10) of the variants that have runs, the baseline first, or {} if there is
     nothing to compare. Raises InputError if the runs were not scored alike on the same sentences."""
-    scored = [run for runs in groups.values() for run in runs]
     arrays: dict[str, list[Any]] = {variant: [] for variant, runs in groups.items() if runs}
-    for run in scored:
-        show_progress(f"{split}: {run.variant}")
+    first: tuple[Path, str, str] | None = None  # directory, digest and signature
+    for variant, run in ((variant, run) for variant, runs in groups.items() for run in runs):
+        show_progress(f"{split}: {variant}")
         counts, digest = run.counts(split)
-        if digest != scored[0].counts(split)[1]:
-            text = f"{run.directory}: its {split} sentences are not those of {scored[0].directory}"
+        directory, sentences, signature = first = first or (run.directory, digest, _signature(run, split))
+        if digest != sentences:
+            text = f"{run.directory}: its {split} sentences are not those of {directory}"
             raise InputError(f"{text}; compare runs on the same corpus")
-        if _signature(run, split) != _signature(scored[0], split):
-            text = f"{run.directory}: its BLEU of {split} has not the signature of {scored[0].directory}"
+        if _signature(run, split) != signature:
+            text = f"{run.directory}: its BLEU of {split} has not the signature of {directory}"
             raise InputError(f"{text}; compare runs scored alike")
-        arrays[run.variant].append(counts)
-    has_baseline = any(groups[name] for name in [*groups][:1])
+        arrays[variant].append(counts)
+    has_baseline = next(iter(groups.values()), ())
     return {variant: np.array(lists) for variant, lists in arrays.items()} if has_baseline and len(arrays) > 1 else {}
 
 

@@ -57,6 +57,7 @@ class Corpus:
         return {"train": self.train, "valid": self.valid, **self.tests}
 
     def without_tag(self, source: str) -> str:
+        """Returns a source as it was in its text."""
         tag, _, rest = source.partition(" ")
         return rest if tag in self.tags else source
 
