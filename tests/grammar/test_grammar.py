@@ -162,7 +162,7 @@ def test_elision(sample: list[Pair]) -> None:
             if word.text.lower() in eliding:
                 assert not begins_with_vowel_sound(follower.text) and follower.text != "y", pair.text("fr")
             elif word.text.endswith("'"):
-                before_vowel = begins_with_vowel_sound(follower.text) or follower.text == "y" or word.text == "s'"
+                before_vowel = begins_with_vowel_sound(follower.text) or follower.text == "y"
                 assert before_vowel and not follower.space, pair.text("fr")
 
 
@@ -251,9 +251,9 @@ def test_a_and_an(sample: list[Pair]) -> None:
 
 
 def test_do_takes_the_plain_verb(texts: list[tuple[str, str]]) -> None:
-    plain = {verb.en.split()[0] for verb in VERB.values()} | {"often", "have"}
+    plain = {verb.en.split()[0] for verb in VERB.values()} - {"be"} | {"have"}
     for _, en in texts:
-        for word in re.findall(r"\b(?:do|does|did) not (\w+)", en):
+        for word in re.findall(r"\b(?:do|does|did) not (?:often )?(\w+)", en):
             assert word in plain, en
 
 
