@@ -160,7 +160,7 @@ def test_seeds_decide_and_the_bootstrap_stands_beside(suite: Suite, comparison: 
         assert [row(comparison, "twin")[f"test {metric}{end}"] for end in ("", "_sd")] == pytest.approx(expected)
     text = " ".join(notes(comparison))
     assert f"a standard deviation of {judgement.sigma:.2f} BLEU (2 degrees of freedom" in text
-    assert f"the smallest difference that can be told is {judgement.smallest:.2f} BLEU" in text
+    assert f"the smallest difference that can be detected is {judgement.smallest:.2f} BLEU" in text
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ package = pytest.importorskip("ctranslate2")
 # The ablations that each format holds.
 TRAINING = {
     "baseline",
+    "equal_heads",
     "layers_1",
     "layers_2",
     "layers_4",

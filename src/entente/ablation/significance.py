@@ -53,7 +53,7 @@ class Difference(NamedTuple):
 class Judgement(NamedTuple):
     """differences: of the variants for which there are enough runs. sigma: standard deviation of a run, pooled over the groups
     of Dunnett's test; None without degrees of freedom. control, seeds: numbers of runs of the control and of most variants of
-    the test. smallest: half the width of the interval of such a variant, which is the smallest difference that can be told."""
+    the test. smallest: half the width of the interval of such a variant, the smallest difference that can be detected."""
 
     differences: dict[str, Difference]
     sigma: float | None

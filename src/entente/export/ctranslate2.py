@@ -17,7 +17,7 @@ from entente.settings import ModelSettings, TransformerSettings
 
 # Settings that may have any value; `refuse_other_models` checks the others.
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout"}
-ANY_VALUE |= {"tied", "positions", "activation", "zero_init"}
+ANY_VALUE |= {"tied", "positions", "activation", "zero_init", "equal_heads"}
 
 
 def refuse_other_models(settings: ModelSettings) -> None:

@@ -17,7 +17,7 @@ from entente.export.formats import import_package, refuse
 from entente.models.transformer import Transformer
 from entente.settings import ModelSettings, TransformerSettings
 
-ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "zero_init"}
+ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "zero_init", "equal_heads"}
 # Parts of the names of our weights, and what they are called in Pegasus
 NAMES = {"coder.": "coder.layers.", "coder_norm": "coder.layer_norm", "ff.0": "fc1", "ff.2": "fc2"}
 NAMES |= {"before.self": "self_attn_layer_norm", "before.cross": "encoder_attn_layer_norm", "before.ff": "final_layer_norm"}

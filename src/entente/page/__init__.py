@@ -71,12 +71,17 @@ def html(models: Sequence[Shown], sentences: Sequence[Sentence]) -> str:
         "sentences": [_sentence(sentence, models[0].run.vocabulary) for sentence in sentences],
         "patterns": PATTERNS,
     }
+    return render(content, values)
+
+
+def render(content: Mapping[str, Any], weights: Sequence[str]) -> str:
+    """Returns the page with this content. weights: those of each model, as `weights` returns them."""
     return TEMPLATES.get_template("page.html.j2").render(
-        title=" / ".join(shown.name for shown in models),
+        title=" / ".join(model["name"] for model in content["models"]),
         style=(FOLDER / "style.css").read_text(encoding="utf-8"),
         scripts=[(FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS],
         content=json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
-        weights=values,
+        weights=weights,
     )
 
 

@@ -11,7 +11,26 @@ const PLACES = {
   alignment: /^alignment$/,
 };
 const SIDES = { encoder: ["encoder"], decoder: ["decoder"], both: ["encoder", "decoder"] };
+const READOUTS = { maxout: ["state", "word", "context"], residual: ["state", "context"], context: ["context"] };
 const KINDS = ["mute", "scale", "no_residual", "skip", "weights", "unmask"];
+
+const isCount = (x) => Number.isInteger(x) && x > 0;
+const isIndex = (x) => Number.isInteger(x) && x >= 0;
+const isKind = (x) => Object.hasOwn(PLACES, x);
+const isShare = (x) => x >= 0 && x <= 1;
+const areNumbers = (x) => Array.isArray(x) && x.length > 0 && x.every(Number.isFinite);
+const MAY_BE = { // the values of each key, as in Python
+  mute: (x, { name }) => isKind(x) || (x === "readout" && name === "birnn"), scale: isKind, weights: isKind,
+  no_residual: (x) => Object.hasOwn(SIDES, x), skip: (x) => x === "encoder" || x === "decoder", unmask: (x) => typeof x === "string",
+  sublayer: (x) => Object.hasOwn(OUTPUTS, x), layer: isCount, head: (x, { n_heads = 1 }) => isCount(x) && x <= n_heads,
+  part: (x, { readout }) => Boolean(READOUTS[readout]?.includes(x)), factor: Number.isFinite, row: isIndex, column: isIndex,
+  value: isShare, values: (x) => areNumbers(x) && x.every(isShare),
+  to: (x, { d_k, d_model, n_heads }) => typeof x === "string" || (areNumbers(x) && x.length === (d_k ?? d_model / n_heads)),
+};
+const NEEDED = { // besides the kind's own key
+  scale: ({ factor }) => factor != null,
+  weights: ({ row, values, column, value }) => row != null && (values != null || (column != null && value != null)),
+};
 
 /** Changes the model until `clear`. Throws an Error for an intervention that it cannot have. */
 function intervene(model, interventions) {
@@ -19,13 +38,17 @@ function intervene(model, interventions) {
   for (const intervention of interventions) {
     const kind = KINDS.find((name) => name in intervention);
     if (!kind) throw new Error(`${JSON.stringify(intervention)}: give one of ${KINDS.join(", ")}`);
+    if (NEEDED[kind] && !NEEDED[kind](intervention)) throw new Error(`${JSON.stringify(intervention)}: a value is missing`);
+    for (const [key, value] of Object.entries(intervention)) {
+      if (value !== null && !MAY_BE[key]?.(value, model.settings)) throw new Error(`${key}: ${JSON.stringify(value)}: this model has no such thing`);
+    }
     APPLY[kind](model, intervention);
   }
 }
 
 const APPLY = {
   mute(model, { mute, part, layer, head, to = "zero" }) {
-    if (to === "mean") throw new Error("to: mean needs a text; give the numbers");
+    if (typeof to === "string" && !["zero", "uniform"].includes(to)) throw new Error(`to: ${to}: give zero, uniform or the numbers`);
     if (mute === "readout") return change(model, `readout.hook_${part}`, (rows) => rows.map((row) => times(row, 0)));
     for (const place of places(model, mute, layer)) {
       if (to === "uniform") {

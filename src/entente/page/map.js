@@ -2,6 +2,8 @@
 /* The attention of a model: a grid of all heads, one of them as lines and as a map, and the numbers behind one weight. */
 
 const SHOWN_FROM = 0.05; // smaller weights have no number in the map
+const isDark = matchMedia("(prefers-color-scheme: dark)");
+const STRONG = { true: 0.62, false: 0.72 }; // weights above have the background's colour, by isDark.matches
 const COLUMNS = 32; // components of a vector that are shown
 const ROW_HEIGHT = 22; // of the lines, in pixels
 
@@ -10,8 +12,8 @@ function drawAttention(shown) {
   byId("attention-of").textContent = models.length > 1 ? `${say("of")} ${data.name}` : "";
   fill(byId("kinds"), kinds.map((name) => button(say(name), name === kind, () => update({ kind: name, layer: 1, head: 1, row: null, column: null }))));
   const isEmpty = !results || !kinds.length;
-  for (const id of ["overview", "options", "map", "end", "numbers"]) byId(id).hidden = isEmpty;
-  byId("kind-hint").textContent = kinds.length ? say(kind === "encoder" ? "encoderHint" : kind === "decoder" ? "decoderHint" : "crossHint") : say("noAttention");
+  for (const id of ["overview", "options", "map", "end", "numbers", "weight"]) byId(id).hidden = isEmpty;
+  byId("kind-hint").textContent = kinds.length ? say(hintOf(shown)) : say("noAttention");
   if (isEmpty) return;
   const grid = shown.result.weights[kind];
   state.layer = Math.min(state.layer, grid.length);
@@ -23,12 +25,18 @@ function drawAttention(shown) {
   byId("mass-text").textContent = say("mass", { n: percent(state.mass / 100) });
   byId("map-title").textContent = headLabel(kind, state.layer, state.head);
   const view = headView(shown);
+  if (state.row >= view.rows.length || state.column >= view.columns.length) state.row = state.column = null;
   byId("gold-note").hidden = !view.links;
   drawLines(view);
   drawMap(view);
   highlight(state.row);
   drawEnd(shown, view);
   drawNumbers(shown, view);
+}
+
+function hintOf({ model }) {
+  const seesFuture = !model.settings.mask_future || has({ unmask: "future" });
+  return { encoder: "encoderHint", decoder: seesFuture ? "futureSeenHint" : "decoderHint" }[state.kind] ?? "crossHint";
 }
 
 const headLabel = (kind, layer, head) =>
@@ -49,7 +57,7 @@ function drawGrid(shown, grid) {
 function headCell({ data, model }, rows, layer, head) {
   const { kind } = state, isAlignment = kind === "alignment", isOpen = layer === state.layer && head === state.head;
   const canvas = element("canvas", { width: rows[0].length, height: rows.length });
-  const pen = canvas.getContext("2d"), [r, g, b] = matchMedia("(prefers-color-scheme: dark)").matches ? [108, 178, 255] : [11, 87, 164];
+  const pen = canvas.getContext("2d"), [r, g, b] = isDark.matches ? [108, 178, 255] : [11, 87, 164];
   rows.forEach((row, t) => row.forEach((weight, s) => {
     pen.fillStyle = `rgba(${r}, ${g}, ${b}, ${weight})`;
     pen.fillRect(s, t, 1, 1);
@@ -143,7 +151,7 @@ function drawMap({ rows, columns, weights, strong, links }) {
   const cell = (t, s) => {
     const weight = weights[t][s], shows = strong[t][s], name = `${t},${s}`;
     const attributes = {
-      class: [shows && weight > 0.55 && "strong", links?.(t, s)].filter(Boolean).join(" ") || null,
+      class: [shows && weight > STRONG[isDark.matches] && "strong", links?.(t, s)].filter(Boolean).join(" ") || null,
       style: shows ? `--w: ${weight.toFixed(3)}` : null,
       title: `${spaced(rows[t])} → ${spaced(columns[s])}: ${format(weight, 3)}`,
       tabindex: t === (state.row ?? 0) && s === (state.column ?? 0) ? 0 : -1,
@@ -234,7 +242,8 @@ function drawNumbers(shown, { pieces, rows, columns }) {
     notes.map((note) => element("p", { class: "small" }, say(note))),
     element("table", {}, heading, body),
     element("ol", {}, list.filter(Boolean).map((text) => element("li", {}, text))));
-  fill(byId("weight"), weightSlider(shown, weight, row, column));
+  const keys = scores.map((_, s) => steps.visible(s)), canSet = keys[column] && keys.filter(Boolean).length > 1;
+  fill(byId("weight"), weightSlider(weight, row, column, canSet));
 }
 
 const precise = (value) => written(value && value < 1e-3 ? value.toExponential(1) : value.toPrecision(4));
@@ -273,7 +282,7 @@ function recurrentSteps({ model, result: { cache, src } }, row, column) {
 }
 
 /** Returns a slider that sets one weight; the others of its row are scaled. */
-function weightSlider({ kinds }, weight, row, column) {
+function weightSlider(weight, row, column, canSet) {
   const place = { weights: state.kind, ...(state.kind === "alignment" ? {} : { layer: state.layer, head: state.head }), row, column };
   const isSame = ({ value, ...each }) => JSON.stringify(each) === JSON.stringify(place);
   const text = element("span", {}, say("setWeight", { n: format(weight) }));
@@ -281,5 +290,5 @@ function weightSlider({ kinds }, weight, row, column) {
     text.textContent = say("setWeight", { n: format(Number(target.value)) });
     setChanges([...state.changes[state.open].filter((each) => !isSame(each)), { ...place, value: Number(target.value) }]);
   };
-  return element("label", { class: "slider" }, element("input", { type: "range", min: 0, max: 1, step: 0.05, value: weight, oninput, "data-key": "weight" }), " ", text);
+  return element("label", { class: "slider" }, element("input", { type: "range", min: 0, max: 1, step: 0.05, value: weight, disabled: !canSet, oninput, "data-key": "weight" }), " ", text);
 }

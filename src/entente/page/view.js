@@ -21,7 +21,20 @@ const DEFAULTS = {
   nBest: false,
 };
 const state = structuredClone(DEFAULTS);
-let typing = null; // the timer that waits for a pause
+let typing = null, pending = null; // the timer that waits for a pause, and a function that returns what has been typed until then
+let sliding = null; // the slider that is being moved
+
+const isChange = (x) => x !== null && typeof x === "object" && KINDS.some((kind) => kind in x);
+const VALID = { // what an address may say, by key; all else is left at its default
+  language: (x) => Object.hasOwn(TEXTS, x),
+  mode: (x) => ["free", "begins", "is"].includes(x),
+  open: (x) => isIndex(x) && x < models.length,
+  kind: (x) => Object.hasOwn(PLACES, x),
+  layer: isCount, head: isCount,
+  mass: (x) => typeof x === "number" && x >= 0 && x <= 100,
+  row: isIndex, column: isIndex, place: isIndex,
+  changes: (x) => Array.isArray(x) && x.length === DEFAULTS.changes.length && x.every((all) => Array.isArray(all) && all.every(isChange)),
+};
 
 class Shown {
   /** A model of the page. Its weights are read later. */
@@ -61,17 +74,18 @@ function element(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** Puts children into a container, unless a slider in it is being moved. The focus stays at the element with the same key. */
+/** Puts children into a container, unless a slider in it is being moved. The focus stays at the element with the same key or, if
+ * it is gone, in the container. */
 function fill(container, ...children) {
-  const active = document.activeElement;
-  if (active?.type === "range" && container.contains(active)) return;
-  const key = container.contains(active) && active.dataset.key;
+  if (container.contains(sliding)) return;
+  const active = document.activeElement, key = container.contains(active) && active.dataset.key;
   container.replaceChildren(...children.flat().filter((child) => child != null && child !== false));
-  if (key) container.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+  if (key) (container.querySelector(`[data-key="${CSS.escape(key)}"]`) ?? container.querySelector("button, input, [tabindex='0']"))?.focus();
 }
 
 function say(name, values = {}) {
-  return TEXTS[state.language][name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
+  const text = TEXTS[state.language][name], isFrench = state.language === "fr"; // which has no-break spaces before and in some marks
+  return (isFrench ? text.replace(/ (?=[;:?!»])|(?<=«) /g, "\u00a0") : text).replace(/\{(\w+)\}/g, (_, key) => values[key]);
 }
 
 /** Writes a number as the language does, with a real minus sign. */
@@ -97,21 +111,24 @@ function button(text, isPressed, onclick, attributes = {}) {
 function writeAddress() {
   const values = Object.entries(state).filter(([key, value]) => JSON.stringify(value) !== JSON.stringify(DEFAULTS[key]));
   const text = values.map(([key, value]) => `${key}=${encodeURIComponent(typeof value === "string" ? value : JSON.stringify(value))}`);
-  history.replaceState(null, "", `#${text.join("&")}`);
+  try {
+    history.replaceState(null, "", `#${text.join("&")}`);
+  } catch {
+    // Some browsers refuse many changes in a short time; the next one writes all of them.
+  }
 }
 
 function readAddress() {
   Object.assign(state, structuredClone(DEFAULTS));
   for (const [key, text] of new URLSearchParams(location.hash.slice(1))) {
-    if (!(key in DEFAULTS)) continue;
+    if (!Object.hasOwn(DEFAULTS, key)) continue;
     try {
-      state[key] = typeof DEFAULTS[key] === "string" ? text : JSON.parse(text);
+      const value = typeof DEFAULTS[key] === "string" ? text : JSON.parse(text);
+      if (VALID[key]?.(value) ?? typeof value === typeof DEFAULTS[key]) state[key] = value;
     } catch {
       // An address that was cut off: what is left of it counts.
     }
   }
-  state.open = Math.min(state.open, models.length - 1);
-  if (!DEFAULTS.changes.every((_, i) => Array.isArray(state.changes?.[i]))) state.changes = structuredClone(DEFAULTS.changes);
 }
 
 /* ---- computing ---- */
@@ -132,8 +149,9 @@ function readPair(shown, src, tgt, ended) {
 function translate(shown, interventions, beam = 1) {
   const src = [...shown.src.encode(clean(state.source, PATTERNS)), EOS];
   const forced = state.mode === "free" ? [] : shown.tgt.encode(clean(state.target, PATTERNS));
-  const n = Math.max(src.length, forced.length);
-  if (n > LIMIT) throw new Error(say("tooLong", { n, limit: LIMIT }));
+  for (const [name, { length: n }] of [["tooLong", src], ["targetTooLong", forced]]) {
+    if (n > LIMIT) throw new Error(say(name, { n, limit: LIMIT }));
+  }
   intervene(shown.model, interventions);
   try {
     if (beam > 1) return search(shown.model, src, { ...shown.data.search, beam, n_best: beam }, state.mode === "is" ? [] : forced);
@@ -184,6 +202,9 @@ function compute(shown, interventions) {
 /** Changes the state, computes and draws. What was selected in another translation is selected no more, weights that were set in
  * another sentence are set no more, and the future is hidden again unless the target is known. */
 function update(changes = {}) {
+  clearTimeout(typing);
+  changes = { ...pending?.(), ...changes };
+  typing = pending = null;
   const { source, target, mode } = state;
   Object.assign(state, changes);
   if (state.source !== source || state.target !== target || state.mode !== mode) {
@@ -226,7 +247,9 @@ function draw() {
   document.querySelectorAll("[data-text]").forEach((node) => (node.textContent = say(node.dataset.text)));
   document.querySelectorAll("[data-title]").forEach((node) => (node.title = node.ariaLabel = say(node.dataset.title)));
   for (const language of ["en", "fr"]) byId(language).setAttribute("aria-pressed", String(state.language === language));
-  byId("direction").textContent = CONTENT.models[0].languages.join(" → ");
+  const [{ languages }] = CONTENT.models;
+  byId("direction").textContent = languages.join(" → ");
+  ["source", "target"].forEach((id, i) => (byId(id).lang = languages[i]));
   const count = (number) => number.toLocaleString(state.language);
   const summaries = models.map(({ data: { parameters, steps, ...data } }) => say("summary", { ...data, parameters: count(parameters), steps: count(steps) }));
   byId("about").textContent = say("about", { models: summaries.join(", ") });
@@ -272,7 +295,8 @@ function card(shown, index) {
     rows.push(pieceRow(shown, index, plain, say("before"), new Set(changedPlaces(plain.tgt, now.tgt)), differences));
     const same = JSON.stringify(plain.tgt) === JSON.stringify(now.tgt);
     const sum = before.slice(0, plain.tgt.length + plain.ended).reduce((total, value, t) => total + value - plain.chosen[t], 0);
-    rows.push(element("p", { class: "small" }, same ? say("unchanged") : "", " ", say("beforeHint", { sum: format(sum, 2, true) })));
+    const unchanged = same && say(before.every((value, t) => value === plain.chosen[t]) ? "nothing" : "unchanged");
+    rows.push(element("p", { class: "small" }, unchanged || "", " ", say("beforeHint", { sum: format(sum, 2, true) })));
   }
   if (problem) rows.push(element("p", { class: "problem" }, say("failed", { problem })));
   const { reference } = storedSentence() ?? {};
@@ -309,11 +333,12 @@ function pieceRow(shown, index, { tgt, chosen, ended }, label, changed, notes) {
     const text = [piece.replace("\u2581", "") || "\u2581", element("small", {}, note)];
     if (notes) return element("span", { ...attributes, role: "listitem" }, text);
     const isOpen = state.open === index && state.place === t;
-    const onclick = () => update({ open: index, place: isOpen ? null : t, ...(state.kind === "encoder" ? {} : { row: isOpen ? null : t }) });
+    const onclick = () => update({ open: index, place: isOpen ? null : t, ...(state.kind === "encoder" || state.words ? {} : { row: isOpen ? null : t }) });
     return element("button", { ...attributes, "aria-pressed": String(isOpen), onclick }, text);
   });
   const end = !ended && element("span", { class: "small" }, ` … (${say("cut")})`);
-  return element("div", { class: notes ? "row old" : "row" }, label && element("b", {}, label), pieces, end);
+  const attributes = { class: notes ? "row old" : "row", role: notes && "list", lang: shown.data.languages[1] };
+  return element("div", attributes, label && element("b", { lang: state.language }, label), pieces, end);
 }
 
 /** Returns the indices of the ids in `row` that are not part of its longest common subsequence with `other`. */
@@ -376,7 +401,10 @@ function drawActive({ data }) {
   fill(byId("active"), chips.length ? chips : `${say("none")} `, reset);
   const names = [...new Set(active.map((each) => asPython(each).replace(/\(.*/s, "")))].sort();
   const quoted = JSON.stringify(state.source), target = JSON.stringify(state.target);
-  const call = state.mode === "is" ? `score(${quoted}, ${target})` : `translate(${quoted}, beam=1${state.mode === "begins" ? `, prefix=${target}` : ""})`;
+  // Without a prefix, Python divides a long text, and translates one in capitals as if it were not.
+  const isUnusual = state.source.split(/\s+/).length > 60 || (state.source === state.source.toUpperCase() && state.source !== state.source.toLowerCase());
+  const prefix = state.mode === "begins" ? `, prefix=${target}` : isUnusual ? ', prefix=""' : "";
+  const call = state.mode === "is" ? `score(${quoted}, ${target})` : `translate(${quoted}, beam=1${prefix})`;
   byId("python").textContent = [
     "import entente",
     ...(names.length ? [`from entente.attention.interventions import ${names.join(", ")}`] : []),
@@ -403,8 +431,8 @@ function sublayerTable({ model, data }) {
       const keeps = residual.includes(name), label = `${say(`side_${side}`)} ${layer}, ${headings[name]}`;
       const cost = costOf(data.importance, ({ skip, sublayer, ...rest }) => skip === side && sublayer === name && rest.layer === layer);
       return element("td", {},
-        check(say("residual"), keeps && !has(all) && !has(without), without, { disabled: !keeps || has(all), "aria-label": `${label}: ${say("residual")}` }),
-        check(say("sublayer"), !has(skipped), skipped, { "aria-label": `${label}: ${say("sublayer")}` }),
+        check(say("residual"), keeps && !has(all) && !has(without), without, { disabled: !keeps || has(all), "aria-label": `${label}, ${say("residual")}` }),
+        check(say("sublayer"), !has(skipped), skipped, { "aria-label": `${label}, ${say("sublayer")}` }),
         cost !== null && element("span", { class: "small", title: costTitle(data.importance) }, say("costs", { n: format(cost, 1, true) })));
     });
     return element("tr", {}, element("th", { scope: "row" }, `${say(`side_${side}`)} ${layer}`), cells);
@@ -414,7 +442,7 @@ function sublayerTable({ model, data }) {
 }
 
 function readoutSwitches({ readout }) {
-  const parts = { maxout: ["state", "word", "context"], residual: ["state", "context"], context: ["context"] }[readout];
+  const parts = READOUTS[readout];
   return element("div", {}, `${say("readout")}:`, parts.map((part) => check(say(part), !has({ mute: "readout", part }), { mute: "readout", part })));
 }
 
@@ -453,16 +481,15 @@ function copy(text, node) {
     node.textContent = say("copied");
     setTimeout(() => (node.textContent = say(node.dataset.text)), 1500);
   };
-  navigator.clipboard?.writeText(text).then(done, () => window.prompt("", text));
+  const copying = navigator.clipboard?.writeText(text) ?? Promise.reject(); // there is none without a safe connection
+  copying.then(done, () => window.prompt("", text));
 }
 
 function listen() {
   const typed = (changes) => {
     clearTimeout(typing);
-    typing = setTimeout(() => {
-      typing = null;
-      update(changes());
-    }, TYPING_PAUSE);
+    pending = changes;
+    typing = setTimeout(update, TYPING_PAUSE);
   };
   byId("source").addEventListener("input", () => typed(() => ({ source: byId("source").value, mode: "free", target: "" })));
   byId("target").addEventListener("input", () => {
@@ -472,11 +499,13 @@ function listen() {
     if (target.value >= 0) update({ source: CONTENT.sentences[target.value].source, mode: "free", target: "" });
   });
   byId("mode").addEventListener("change", ({ target: { value } }) => {
+    if (pending) update();
     const shown = models[state.open], text = state.target || (shown.results ? shown.tgt.decode(shown.result.tgt) : "");
     update({ mode: value, target: value === "is" ? text : state.target });
   });
   byId("use-reference").addEventListener("click", () => {
-    update({ mode: "is", target: storedSentence().reference });
+    if (pending) update();
+    if (storedSentence()) update({ mode: "is", target: storedSentence().reference });
   });
   for (const language of ["en", "fr"]) byId(language).addEventListener("click", () => update({ language }));
   byId("unit-pieces").addEventListener("change", () => update({ words: false, row: null, column: null }));
@@ -484,6 +513,9 @@ function listen() {
   byId("mass").addEventListener("input", ({ target }) => update({ mass: Number(target.value) }));
   byId("copy-python").addEventListener("click", ({ target }) => copy(byId("python").textContent, target));
   byId("copy-link").addEventListener("click", ({ target }) => copy(location.href, target));
+  addEventListener("input", ({ target }) => (sliding = target.type === "range" ? target : null), true);
+  const release = ({ target }) => target === sliding && ((sliding = null), draw());
+  for (const name of ["change", "pointerup", "pointercancel", "touchend", "keyup", "focusout"]) addEventListener(name, release, true);
   addEventListener("hashchange", () => (readAddress(), update()));
   addEventListener("keydown", ({ key }) => key === "Escape" && update({ row: null, column: null, place: null }));
 }
