@@ -13,7 +13,8 @@ class Tokenizer {
     Object.assign(this, { pieces, scores, plain, patterns });
     this.firstByte = pieces.indexOf("<0x00>");
     const normal = pieces.map((piece, id) => [piece, id]).filter(([, id]) => id >= this.firstByte + 256);
-    this.ids = new Map(normal);
+    this.tags = pieces.slice(SPECIAL, this.firstByte); // of extra texts, such as <bt>, which are always one piece
+    this.ids = new Map([...normal, ...this.tags.map((tag, i) => [tag, SPECIAL + i])]);
     this.longest = Math.max(...normal.map(([piece]) => [...piece].length));
     this.unknownScore = Math.fround(Math.min(...normal.map(([, id]) => scores[id])) - UNKNOWN_PENALTY);
     this.split = type === "bpe" ? this.merge : this.viterbi;
@@ -23,7 +24,9 @@ class Tokenizer {
   encode(text) {
     if (this.plain) text = text.replace(this.patterns.apostrophes, "'").replace(this.patterns.spacesBeforeMarks, "");
     if (!text) return [];
-    const pieces = this.split([..." ", ...text].map((character) => (character === " " ? "\u2581" : character)));
+    const parts = this.tags.length ? ` ${text}`.split(new RegExp(`(${this.tags.join("|")})`)) : [` ${text}`];
+    const symbols = parts.flatMap((part) => (this.tags.includes(part) ? [part] : [...part]));
+    const pieces = this.split(symbols.map((symbol) => (symbol === " " ? "\u2581" : symbol)));
     return pieces.flatMap((piece) => this.ids.get(piece) ?? [...new TextEncoder().encode(piece)].map((byte) => this.firstByte + byte));
   }
 
@@ -82,7 +85,7 @@ class Tokenizer {
 
   /** Returns the bytes that the first pieces stand for, up to a piece that is no byte. */
   bytes(ids) {
-    const values = ids.map((id) => id - this.firstByte), end = values.findIndex((value) => value > 255);
+    const values = ids.map((id) => id - this.firstByte), end = values.findIndex((value) => value < 0 || value > 255);
     return end < 0 ? values : values.slice(0, end);
   }
 
