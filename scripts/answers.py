@@ -213,7 +213,7 @@ def main(file: str, studies: str, *checkpoints: str) -> None:
 
 if __name__ == "__main__":
     with exit_codes():
-        start_log()
+        start_log(to_stderr=True)
         if len(sys.argv) < 4:
             raise InputError("give PAIRS STUDIES CHECKPOINT ...: a file of pairs, studies (or all), and checkpoints")
         main(*sys.argv[1:])
