@@ -61,9 +61,8 @@ class Plan:
         runs = {run.key: run for run in reversed(runs_in(self.root))}
         for job in self.jobs:
             run = runs.get(job.run.key)
-            if run:
-                job.ended = bool(run.metrics) or run.diverged
-            else:  # the name may be taken by a run with other settings; then `entente train` adds a number to it
+            job.ended = run is not None and (bool(run.metrics) or run.diverged)
+            if not run:  # the name may be taken by a run with other settings; then `entente train` adds a number to it
                 first = self.root / f"{job.run.variant}-seed{job.run.seed}"
                 paths = (first.with_name(f"{first.name}-{n}") if n > 1 else first for n in count(1))
                 run = replace(job.run, directory=next(path for path in paths if not path.exists()))
