@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +23,12 @@ def is_name(text: str) -> bool:
     """Returns whether a text can be the name of a file or folder, even with one of our suffixes."""
     size = len(text.encode(errors="replace"))
     return 0 < size <= MAX_NAME and text.isprintable() and text[0] != "." and not {"/", "\\"} & {*text}
+
+
+def numbered(path: Path) -> Iterator[Path]:
+    """Yields the paths PATH, PATH-2, PATH-3 and so on, of which a new run takes the first that does not exist."""
+    yield path
+    yield from (path.with_name(f"{path.name}-{number}") for number in count(2))
 
 
 def is_split(text: str) -> bool:

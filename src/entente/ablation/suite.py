@@ -12,12 +12,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 
 from entente.ablation.runs import Run, Suite, runs_in
 from entente.console import Task, clock, log
 from entente.errors import Interrupted, Stopped
+from entente.files import numbered
 
 OUTCOMES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # by the exit code of `entente train`
 STEP = re.compile(r"step (\d+)/\d+")
@@ -63,8 +63,7 @@ class Plan:
             run = runs.get(job.run.key)
             job.ended = run is not None and (bool(run.metrics) or run.diverged)
             if not run:  # the name may be taken by a run with other settings; then `entente train` adds a number to it
-                first = self.root / f"{job.run.variant}-seed{job.run.seed}"
-                paths = (first.with_name(f"{first.name}-{n}") if n > 1 else first for n in count(1))
+                paths = numbered(self.root / f"{job.run.variant}-seed{job.run.seed}")
                 run = replace(job.run, directory=next(path for path in paths if not path.exists()))
             run.variant = job.run.variant
             job.run = run

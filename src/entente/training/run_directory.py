@@ -15,7 +15,6 @@ import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +27,7 @@ from lightning.pytorch.loggers import Logger
 from entente import checkpoint, distributed
 from entente.console import log, stop_signals
 from entente.errors import InputError, Interrupted, Stopped
-from entente.files import csv_text, read_yaml, write_text
+from entente.files import csv_text, numbered, read_yaml, write_text
 from entente.settings import RunSettings
 from entente.training import views
 from entente.training.checkpoints import Checkpoints, steps
@@ -119,8 +118,7 @@ def new_run(settings: RunSettings) -> RunDirectory:
         made = Path(folder) / "run"
         made.mkdir()
         write_text(made / "config.yaml", yaml.safe_dump(settings.stored(), sort_keys=False, allow_unicode=True))
-        for number in count(1):
-            path = first if number == 1 else first.with_name(f"{first.name}-{number}")
+        for path in numbered(first):
             try:
                 if not path.exists():
                     made.rename(path)
