@@ -81,6 +81,22 @@ def test_a_reader_that_wants_no_more_is_no_error(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr, ended.stdout.count("\n")) == (128 + signal.SIGPIPE, "", 1)
 
 
+def test_closed_streams_are_empty(tmp_path: Path) -> None:
+    command = f"{sys.executable} -P -m entente ablations <&- >&-"
+    ended = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_file_that_adds_a_second_length_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "experiment" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text("# @package _global_\ntrainer: {epochs: 3}\n")
+    with pytest.raises(InputError, match="trainer.max_steps=.+ and trainer.epochs=3: set one of them to null in your file"):
+        cli.compose("train", ["experiment=mine"], str(tmp_path))
+    file.write_text("# @package _global_\ntrainer: {epochs: 3, max_steps: null}\n")
+    assert cli.compose("train", ["experiment=mine"], str(tmp_path)).values["trainer"]["epochs"] == 3
+
+
 def test_a_length_of_null_is_no_length() -> None:
     usual = cli.compose("train", []).values["trainer"]["max_steps"]
     assert usual and cli.compose("train", ["trainer.minutes=null"]).values["trainer"]["max_steps"] == usual

@@ -1,4 +1,4 @@
-"""The pages quote published comparisons without a mistake."""
+"""The pages quote published comparisons without a mistake, and the README shows every intervention."""
 
 import csv
 import gzip
@@ -7,8 +7,12 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import yaml
+
 from entente.ablation.comparison import deviation, mean
 from entente.ablation.report import interval, number, spread
+from entente.attention.changes import CLASSES
+from entente.attention.interventions import parse
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "outputs" / "published"
@@ -49,3 +53,9 @@ def test_the_pages_quote_the_comparisons() -> None:
         wrong += [f"{page.name}: {name} {quote}" for name, quote in known if quote not in values[name]]
         right += len(known)
     assert not wrong and right > 250
+
+
+def test_the_readme_shows_every_intervention() -> None:
+    lines = re.findall(r"^    (\{[^}]*\}) +#", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    shown = {type(parse(yaml.safe_load(line.replace("KIND", "cross")))) for line in lines}
+    assert shown == {*CLASSES.values()}

@@ -58,7 +58,7 @@ REFUSED = [
     (("optim.beta1", 1), "optim.beta1=1: give a number of at least 0 and less than 1"),
     (("model.norm", "pots"), "model.norm=pots: choose one of pre, post, rms, none; did you mean post?"),
     (("search.beam", {"a": 1}), "search.beam={a: 1}: give a whole number from 1 to 1000"),
-    (("search", 3), "search=3: Input should be a valid dictionary or instance of SearchSettings"),
+    (("search", 3), "search=3: give its settings by name, such as search.beam=VALUE"),
     (("model.residual", "ff"), "model.residual=ff: give a list of self, cross, ff"),
     (("model.residual", ["ff", "corss"]), "model.residual=[ff, corss]: give a list of self, cross, ff; did you mean cross?"),
     (("model.mask_value", 1), "model.mask_value=1: give a number of at most 0 or null"),

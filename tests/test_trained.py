@@ -24,13 +24,14 @@ from entente.commands.settings import TranslateSettings
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS
-from entente.decoding.search import translation_search, with_changes
+from entente.decoding.search import translation_search
 from entente.decoding.translate import translate
 from entente.errors import Diverged, InputError
 from entente.evaluation import evaluate
 from entente.models.seq2seq import Loss
 from entente.settings import SearchSettings
 from entente.training.train import train
+from entente.validation import with_changes
 from tiny import SMALL, run_settings, write_corpus
 
 SOURCE, TARGET = "Le chat voit le chien.", "The dog sees the cat."

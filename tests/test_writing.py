@@ -36,3 +36,12 @@ def test_several_threads_can_write_one_file_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(5) as pool:
         assert set(pool.map(write, contents)) <= set(contents)
     assert os.listdir(path.parent) == ["file"]
+
+
+def test_a_pipe_is_written_and_not_replaced() -> None:
+    read, write = os.pipe()
+    with open_atomic(Path(f"/dev/fd/{write}")) as file:
+        file.write(b"one\n")
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() == b"one\n"

@@ -18,6 +18,9 @@ from entente.console import exit_codes  # noqa: E402
 
 
 def main() -> None:
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever started the command
+            setattr(sys, name, open(os.devnull, mode))
     try:
         with exit_codes():
             cli.main(sys.argv[1:])

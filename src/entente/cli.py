@@ -22,7 +22,7 @@ import entente.commands.settings as commands
 from entente.console import report
 from entente.errors import InputError, reason
 from entente.help import help_text, overview
-from entente.recipe import USUAL, for_corpus
+from entente.recipe import RECIPES, USUAL, for_corpus
 from entente.settings import MISSING, RunSettings, Section
 from entente.validation import is_text, settings_of, suggestion, validate
 
@@ -82,7 +82,12 @@ def main(arguments: Sequence[str]) -> None:
 def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
     """Checks the settings of a verb and calls `main` of its module in entente.commands, or prints help."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.error = _refuse_flag  # type: ignore[method-assign]
+
+    def refuse(message: str) -> NoReturn:
+        others = ", --cfg job, -m (--multirun) and --config-dir=FOLDER" if verb in COMPOSED else ""
+        raise InputError(f"{message}; the command takes --help{others}")
+
+    parser.error = refuse  # type: ignore[method-assign]
     if verb in COMPOSED:
         parser.add_argument("-m", "--multirun", action="store_true")
         parser.add_argument("-c", "--cfg", choices=["job"])
@@ -92,6 +97,8 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
     flags = parser.parse_intermixed_args(arguments)
     if flags.config_dir and not Path(flags.config_dir).is_dir():
         raise InputError(f"--config-dir={flags.config_dir}: no such folder")
+    if flags.multirun and flags.cfg:
+        raise InputError("--cfg job and -m: give one of them")
     if flags.multirun and not wants_help:
         sweep(verb, flags.overrides, flags.config_dir)
         return
@@ -103,6 +110,8 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
     elif wants_help:
         print(help_text(verb, kinds_of(verb), composition.values, options(verb, flags.config_dir)))
     else:
+        if composition.choices.get("recipe") in RECIPES:
+            print(f"# Vocabulary, dropout, batches and epochs will follow from the text; these are for {USUAL[0]:,} pairs.")
         print(yaml.safe_dump(composition.values, sort_keys=False, allow_unicode=True).rstrip())
 
 
@@ -185,8 +194,10 @@ def compose(
         instance.hydra = sweeping
     keys = [key_of(text) for text in overrides if not text.endswith("=null")]
     trainer = values.get("trainer", {})
-    if lengths := [key for key in LENGTHS if key in keys] or [key for key in LENGTHS[:1] if trainer.get("max_steps")]:
+    if lengths := [key for key in LENGTHS if key in keys]:
         trainer |= {key.removeprefix("trainer."): None for key in LENGTHS if key not in lengths}
+    elif len(given := [f"{key}={trainer[name]}" for key in LENGTHS if trainer.get(name := key.removeprefix("trainer."))]) > 1:
+        raise InputError(f"{' and '.join(given)}: set one of them to null in your file")
     return Composition(values, list(overrides), choices, config_dir, recipe)
 
 
@@ -216,7 +227,8 @@ def _merge(config: Any, kinds: Iterable[type[Section]], arguments: Iterable[str]
         except Exception:  # OmegaConf and YAML raise errors of many types
             value = {"value": texts[key]}
         try:
-            OmegaConf.update(config, key, value["value"])
+            merges = isinstance(value["value"], dict) and OmegaConf.is_dict(OmegaConf.select(config, key))
+            OmegaConf.update(config, key, value["value"], merge=merges)
         except (LookupError, ValueError) as error:
             raise InputError(f"{argument}: {reason(error)}") from error
     values: Any = OmegaConf.to_container(config)
@@ -257,6 +269,9 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
     lengths = {key_of(text): text for text in usable if key_of(text) in LENGTHS and not text.endswith("=null")}
     if len(lengths) > 1:
         problems.append(f"{' and '.join(lengths.values())}: give one of them")
+    if verb in COMPOSED and not any(key_of(text) in ("data", "experiment") for text in usable):
+        files = [text for text in usable if key_of(text).startswith("data.train") and not text.partition("=")[2].isdecimal()]
+        problems += [f"{text}: for your own text, add data=files" for text in files]
     usable += [f"runs={json.dumps(runs)}"] if runs else []
     try:
         return compose(verb, usable, config_dir), problems
@@ -296,10 +311,6 @@ def defaults(kind: type[Section]) -> dict[str, Any]:
     """Returns the default values of a section, as plain values, without those that the user must set."""
     required = {name for name, field in kind.model_fields.items() if field.is_required()}
     return kind.model_construct().model_dump(mode="json", exclude=required)
-
-
-def _refuse_flag(message: str) -> NoReturn:
-    raise InputError(f"{message}; the flags are --help, --cfg job, -m (--multirun) and --config-dir=FOLDER")
 
 
 def key_of(override: str) -> str:

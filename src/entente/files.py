@@ -65,11 +65,11 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 @contextmanager
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Opens a new file next to `path`, and renames it to `path` once it is complete and on the disk."""
-    path = Path(os.path.realpath(path))  # so that a symbolic link stays a link
     if path.exists() and not path.is_file():  # a device such as /dev/null, which must not be replaced
         with path.open("wb") as file:
             yield file
         return
+    path = Path(os.path.realpath(path))  # so that a symbolic link stays a link
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{secrets.token_hex(8)}.new")
     try:

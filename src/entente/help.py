@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from entente.settings import Section
+from entente.settings import MISSING, Section
 from entente.validation import Schema, allowed, flat, settings_of, to_text
 
 WIDTH, COLUMN = 80, 34  # characters per line, and the column where explanations of settings start
@@ -54,8 +54,9 @@ def help_text(
 
 def _entry(key: str, values: Mapping[str, object], schema: Schema) -> list[str]:
     """Returns the lines for a setting: its key and value, its explanation, and the allowed values."""
-    left = f"  {key}={to_text(values[key]).replace(', ', ',') if key in values else 'VALUE'}"
+    value = values.get(key, schema.get("default", MISSING))
+    left = f"  {key}={'VALUE' if value == MISSING else to_text(value).replace(', ', ',')}"
     left = left if len(left) <= WIDTH else f"{left[: WIDTH - 3]}..."
-    text = "; ".join(filter(None, ("" if key in values else "required", schema.get("description"), allowed(schema))))
+    text = "; ".join(filter(None, ("required" if value == MISSING else "", schema.get("description"), allowed(schema))))
     lines = wrap(text, WIDTH, initial_indent=" " * COLUMN, subsequent_indent=" " * COLUMN)
     return [left, *lines] if len(left) + 2 > COLUMN else [left + lines[0][len(left) :], *lines[1:]]

@@ -35,10 +35,11 @@ from entente.data.batches import EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.data.words import unseen
-from entente.decoding.search import translation_search, with_changes
+from entente.decoding.search import translation_search
 from entente.decoding.translate import sources_of, translate_lines
 from entente.errors import InputError
 from entente.files import read_file
+from entente.validation import with_changes
 
 Text = TypeVar("Text", str, list[str])
 MAX_TOKENS = 2048  # of a batch of `mean_output`

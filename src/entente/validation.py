@@ -20,6 +20,7 @@ Schema = Mapping[str, Any]  # of a setting or a section, as JSON
 TYPES = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text", "null": "null"}
 LIMITS = {"minimum": "of at least {}", "exclusiveMinimum": "greater than {}"}
 LIMITS |= {"maximum": "of at most {}", "exclusiveMaximum": "less than {}"}
+FEW = 12  # settings that a message lists
 NEEDS_QUOTES = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
 
 
@@ -29,6 +30,11 @@ def validate(kind: type[Kind], values: Mapping[str, Any], where: str = "") -> Ki
         return kind.model_validate(values)
     except ValidationError as error:
         raise InputError(*dict.fromkeys(f"{where}{line}" for line in _problems(error, kind, values))) from None
+
+
+def with_changes(settings: Kind, changes: Mapping[str, Any]) -> Kind:
+    """Returns the settings with those changes that are not None. Raises InputError if they are not valid."""
+    return validate(type(settings), settings.model_dump() | {key: value for key, value in changes.items() if value is not None})
 
 
 def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, Any]) -> Iterator[str]:
@@ -47,7 +53,11 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
         elif first["type"] == "extra_forbidden":
             leaves = {name: item for name, item in flat({key: value}) if not isinstance(item, Mapping)} or {key: value}
             for name, item in leaves.items():
-                yield f"{name}={to_text(item)}: no such setting{suggestion(name, settings) or '; --help lists the settings'}"
+                others = f"the settings are {', '.join(settings)}" if len(settings) < FEW else "--help lists the settings"
+                yield f"{name}={to_text(item)}: no such setting{suggestion(name, settings) or f'; {others}'}"
+        elif first["type"] == "model_type":
+            example = next((name for name in settings if name.startswith(f"{key}.")), f"{key}.NAME")
+            yield f"{assignment}: give its settings by name, such as {example}=VALUE"
         elif first["type"] == "value_error" and not text.startswith("give "):
             yield from text.splitlines()
         elif first["type"] == "value_error":

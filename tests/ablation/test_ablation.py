@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ from entente.ablation import effect
 from entente.ablation import suite as suites
 from entente.ablation.effect import check_effect
 from entente.ablation.report import report
-from entente.ablation.runs import read_run, read_suite
+from entente.ablation.runs import Run, read_run, read_suite
 from entente.checkpoint import read, sizes_of
 from entente.cli import compose
 from entente.commands import ablate as command
@@ -334,6 +334,29 @@ def plan(*overrides: str) -> dict[str, RunSettings]:
     return {job.run.directory.name: RunSettings.model_validate(job.run.config) for job in jobs}
 
 
+def test_of_equal_runs_a_finished_one_belongs_to_the_suite(tmp_path: Path) -> None:
+    """`entente train` starts again, under another name, if only trainer.log_every differs, which the comparison ignores."""
+    composition = compose("ablate", ["suite=[baseline]", "name=mine", f"output_dir={tmp_path}"])
+    settings = AblateSettings.model_validate({key: composition.values[key] for key in AblateSettings.model_fields})
+    made = command.plan(settings, composition, threads=1)
+    for name, changes in (("baseline-seed1", {"log_every": 7}), ("baseline-seed1-2", {})):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        config = made.jobs[0].run.config
+        content = {**config, "trainer": {**config["trainer"], **changes}}
+        (tmp_path / "mine" / name / "config.yaml").write_text(yaml.safe_dump(content))
+    assert made.read().runs[0].directory.name == "baseline-seed1"
+    (tmp_path / "mine" / "baseline-seed1-2" / "metrics.json").write_text('{"test": {}}')
+    assert made.read().runs[0].directory.name == "baseline-seed1-2"
+
+
+def test_time_left_does_not_count_steps_of_earlier_processes(tmp_path: Path) -> None:
+    job = suites.Job(Run(tmp_path / "run", {}), [], cast(Any, object()))
+    job.run.output.write_text("outputs/mine/run: resuming at step 2515 of 3000\nstep 2516/3000  loss 2\nstep 2601/3000\n")
+    assert job.steps == (2515, 2601)
+    job.run.output.write_text("reading\nstep 17/3000  loss 2\n")
+    assert job.steps == (0, 17)
+
+
 def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Path, base: list[str]) -> None:
     """A suite lets its ablations override its settings, but a single run is refused if its settings contradict its ablation."""
     runs = plan("suite=[one_head,baseline]", "model.n_heads=2", "seeds=[1,1,3]", "name=two, six")  # the baseline comes first
@@ -391,6 +414,13 @@ def test_all_problems_of_a_suite_are_named_before_anything_is_written(project: P
     ended = ablate("suite=[baseline,no_attention]", "model.n_heads=3")
     problems = ["ablation=baseline: model.d_model=32 is not divisible", "ablation=no_attention: model.score=none"]
     assert ended.code == 2 and all(problem in ended.err for problem in problems)
+    ended = ablate("suite=[baseline,no_residual]", "optim.lr=abc")
+    assert ended.code == 2 and ended.err == "error: optim.lr=abc: give a number greater than 0\n"  # once for all variants
+    taken = project / "own" / "ablation" / "no_residual.yaml"
+    taken.write_text("# @package _global_\nmodel: {n_layers: 1}\n")
+    ended = ablate("suite=[baseline,no_residual]")
+    assert ended.code == 2 and "no_residual.yaml: there is already an ablation of this name" in ended.err
+    taken.unlink()
     assert not (project / "outputs").exists()
     (project / "outputs").mkdir()
     (project / "outputs" / "file").write_text("")

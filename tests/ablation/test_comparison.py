@@ -160,7 +160,7 @@ def test_seeds_decide_and_the_bootstrap_stands_beside(suite: Suite, comparison: 
         assert [row(comparison, "twin")[f"test {metric}{end}"] for end in ("", "_sd")] == pytest.approx(expected)
     text = " ".join(notes(comparison))
     assert f"a standard deviation of {judgement.sigma:.2f} BLEU (2 degrees of freedom" in text
-    assert f"the smallest difference that can be detected is {judgement.smallest:.2f} BLEU" in text
+    assert f"a difference is significant from {judgement.smallest:.2f} BLEU on" in text
 
 
 @pytest.mark.parametrize(
@@ -353,6 +353,28 @@ def test_a_difference_is_that_of_the_means_whatever_the_test(tmp_path: Path) -> 
     assert far["test method"] == "randomisation" and far["test difference"] == pytest.approx(
         far["test bleu"] - base["test bleu"]
     )
+    shares = {"baseline-seed1": 0.3, "torn-seed1": 0.1, "torn-seed2": 0.8, "torn-seed3": 0.9}
+    runs = {name: {"damage": share} for name, share in shares.items()}
+    torn = compare(write_suite(tmp_path / "torn", runs), SAMPLES).rows[1]
+    assert torn["test difference"] < 0 and torn["verdict"] == "no difference found"  # its first run is better
+
+
+def test_the_split_that_decides_is_one_that_all_runs_have(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 0.7}})
+    path = suite.directory / "baseline-seed1" / "metrics.json"
+    metrics = json.loads(path.read_text())
+    for kept, expected in ((["valid", "test_long"], ["test_long", "test", "test@alone"]), (["valid"], ["valid"])):
+        write_json(path, {split: metrics[split] for split in kept})
+        compared = compare(read_suite(suite.directory), SAMPLES)
+        assert compared.splits[: len(expected)] == expected and compared.rows[1]["verdict"] == "worse (1 seed)"
+
+
+def test_settings_are_listed_if_variants_of_a_suite_share_an_ablation(suite: Suite, tmp_path: Path) -> None:
+    mixed = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
+    assert not mixed.differences() and not suite.differences().get("model.setting_of")
+    config = mixed.directory / "other-seed1" / "config.yaml"
+    config.write_text(config.read_text().replace("variant: other", "variant: baseline"))
+    assert read_suite(mixed.directory).differences()["model.setting_of"] == ["baseline", "other"]
 
 
 def test_the_csv_has_all_numbers_and_no_name_is_a_command_to_the_terminal(
@@ -437,11 +459,12 @@ def test_the_command_takes_a_directory_and_so_does_the_script_that_publishes(
         ("baseline-seed1/config.yaml", "a: ["),
         ("baseline-seed1/translations/test.tsv", "a\tb\tc\nlost\n"),
         ("runs.jsonl.gz", "\0"),
+        ("runs.jsonl.gz", gzip.compress(b'{"repair": "none"}')),  # not a suite's rows
     ],
 )
-def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content: str) -> None:
+def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content: str | bytes) -> None:
     root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}}).directory
-    (root / file).write_text(content)
+    (root / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError) as raised:
         compare(read_suite(root), SAMPLES)
     assert len(raised.value.problems) == 1 and "\n" not in str(raised.value) and str(root / file) in str(raised.value)

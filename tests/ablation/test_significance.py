@@ -10,7 +10,17 @@ import pytest
 from sacrebleu.metrics import BLEU
 from scipy.stats import dunnett, ttest_ind
 
-from entente.ablation.significance import ALPHA, Difference, corpus_bleu, critical, crossed_bootstrap, exceedance, holm, judge
+from entente.ablation.significance import (
+    ALPHA,
+    WELCH,
+    Difference,
+    corpus_bleu,
+    critical,
+    crossed_bootstrap,
+    exceedance,
+    holm,
+    judge,
+)
 
 DESIGNS = [(10, (3,) * 7), (2, (2, 3, 5)), (1, (3, 1)), (5, (2,)), (1, (2, 1, 1))]  # runs of the control and of the variants
 
@@ -79,6 +89,14 @@ def test_without_two_runs_of_any_group_seeds_say_nothing() -> None:
     judged = judge({"base": [90.0], "other": [90.5], "far": [3.0]})
     assert judged.differences == {} and judged.sigma is None and judged.smallest is None
     assert judge({"base": [], "other": [90.0, 91.0]}).differences == judge({}).differences == {}
+
+
+def test_variants_that_translate_nothing_do_not_make_the_deviation_smaller() -> None:
+    runs = {"control": [4.2, 3.1, 4.9], "twin": [3.3, 5.2, 4.1]}
+    failed = {f"failed {i}": [0.01, 0.0, 0.02] for i in range(5)}
+    alone, judgement = judge(runs), judge(runs | failed)
+    assert judgement.sigma == alone.sigma and judgement.differences["twin"] == alone.differences["twin"]
+    assert {each.method for name, each in judgement.differences.items() if name in failed} == {WELCH}
 
 
 def test_equal_runs_differ_in_nothing() -> None:

@@ -16,13 +16,22 @@ from entente.training.train import train
 from tiny import SMALL, run_settings, write_corpus
 
 STEPS = ["trainer.max_steps=61", "trainer.validate_every=61", "trainer.threads=1", "optim.lr=0.02"]
+SEARCH = ["search.beam=2", "search.n_best=2"]
 QUIET = ["views.attention=false", "views.heads=0", "views.translations=0", "views.diagnosis=0"]
 
 
 @pytest.fixture(scope="module", params=sorted(SMALL))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
-    overrides = [f"model={request.param}", *SMALL[request.param], *write_corpus(folder), f"output_dir={folder}", *STEPS, *QUIET]
+    overrides = [
+        f"model={request.param}",
+        *SMALL[request.param],
+        *write_corpus(folder),
+        f"output_dir={folder}",
+        *STEPS,
+        *SEARCH,
+        *QUIET,
+    ]
     train(run_settings(overrides, name="run"))
     return folder
 
@@ -52,6 +61,8 @@ def test_every_head_and_sublayer_is_measured(folder: Path) -> None:
     assert (folder / "run/importance.png").read_bytes().startswith(b"\x89PNG") and (folder / "run/importance.svg").is_file()
     lines = [line for line in ended.out.splitlines() if line.startswith("\u2502")]
     assert lines[0].split()[1] == "none" and len(lines) == 1 + len(parts)
+    greedy = run("evaluate checkpoint=run trust_data=true split=test search.beam=1 accelerator=cpu threads=1", folder)
+    assert greedy.code == 0, greedy.err  # although a greedy search has no second result
     files = run("importance checkpoint=run/checkpoints/best.ckpt src=test.fr tgt=test.en output=own threads=1", folder)
     assert files.code == 0, files.err
     assert json.loads((folder / "own/importance.json").read_text()) == report | {"split": "test.fr"}

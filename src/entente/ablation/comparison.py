@@ -1,6 +1,6 @@
 """Compares each variant with the baseline: scores, differences over seeds (entente.ablation.significance), and a verdict.
 
-Verdicts, of which a failure of any seed comes first, on the first test split, or on validation if there is none:
+Verdicts, of which a failure of any seed comes first, on the first test split that all runs have, or else on validation:
     diverged               the loss was not finite, or NLL is more than 1 nat above that of a uniform guess
     failed                 the run translates nothing: BLEU is below 1 and chrF below 20 (entente.ablation.causes says why)
     not finished           no metrics: waiting, interrupted, refused, or crashed
@@ -22,7 +22,7 @@ import numpy as np
 from entente.ablation import significance
 from entente.ablation.causes import diverged
 from entente.ablation.runs import BASELINE, Run, Suite
-from entente.ablation.significance import WORSE, WORSE_RUN, Array, Judgement
+from entente.ablation.significance import NOTHING, WORSE, WORSE_RUN, Array, Judgement
 from entente.console import show_progress
 from entente.errors import InputError
 
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: all but valid, unless there is no other. judgements: of BLEU, by split. rows: one per
+    """The results of a suite. splits: see splits_of. judgements: of BLEU, by split. rows: one per
     variant, the baseline first. The keys of a row are columns of comparison.csv. A number that does not exist is None, or its
     key is absent. Each split has these columns, which begin with its name:
     bleu, chrf, nll                   means over the finished seeds
@@ -59,8 +59,12 @@ class Comparison:
 
 
 def splits_of(suite: Suite) -> list[str]:
-    splits = list(dict.fromkeys(split for run in suite.runs for split in run.metrics))
-    return [split for split in splits if split != "valid"] or splits
+    """Returns the test splits, first those that all finished runs have. If there is no such split, validation is the first."""
+    finished = [run.metrics for run in suite.runs if run.metrics]
+    tests = dict.fromkeys(split for metrics in finished for split in metrics if split != "valid")
+    shared = [split for split in tests if all(split in metrics for metrics in finished)]
+    first = shared or ["valid"] * any("valid" in metrics for metrics in finished)
+    return [*first, *(split for split in tests if split not in first)]
 
 
 def compare(suite: Suite, samples: int) -> Comparison:
@@ -98,10 +102,11 @@ def _scores(suite: Suite, split: str, samples: int) -> tuple[dict[str, Row], Jud
     by_nll = significance.judge(finite, bleu).differences
     single = {name: counts[name][0] for name in counts if name != base and name not in judgement.differences}
     if single:
-        randomised = {
-            name: difference._replace(difference=statistics.fmean(bleu[name]) - statistics.fmean(bleu[base]))
-            for name, difference in significance.randomisation(counts[base][0], single).items()
-        }
+        randomised = significance.randomisation(counts[base][0], single)
+        for name, difference in randomised.items():
+            value = statistics.fmean(bleu[name]) - statistics.fmean(bleu[base])
+            has_same_sign = value * difference.difference > 0  # as that of the first runs, of which p is
+            randomised[name] = difference._replace(difference=value, p=difference.p if has_same_sign else 1.0)
         judgement = judgement._replace(differences=judgement.differences | randomised)
     columns: dict[str, Row] = {}
     for variant in suite.variants:
@@ -134,8 +139,8 @@ def _counts(groups: Mapping[str, Sequence[Run]], split: str) -> dict[str, Array]
             text = f"{run.directory}: its {split} sentences are not those of {directory}"
             raise InputError(f"{text}; compare runs on the same corpus")
         if _signature(run, split) != signature:
-            text = f"{run.directory}: its BLEU of {split} has not the signature of {directory}"
-            raise InputError(f"{text}; compare runs scored alike")
+            text = f"{run.directory}: its BLEU signature on {split} differs from that of {directory}"
+            raise InputError(f"{text}; compare runs that were scored in the same way")
         arrays[variant].append(counts)
     has_baseline = next(iter(groups.values()), ())
     return {variant: np.array(lists) for variant, lists in arrays.items()} if has_baseline and len(arrays) > 1 else {}
@@ -154,7 +159,7 @@ def _failure(run: Run, first: str) -> str | None:
     if not run.metrics:
         return UNFINISHED
     scores = run.metrics[first]
-    return FAILED if scores["bleu"] < 1 and scores.get("chrf", 0.0) < 20 else None  # evaluation.metrics may leave out chrF
+    return FAILED if scores["bleu"] < NOTHING and scores.get("chrf", 0.0) < 20 else None  # chrF may not be measured
 
 
 def mean(values: Sequence[float]) -> float | None:

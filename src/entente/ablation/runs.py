@@ -2,7 +2,7 @@
 
 FOLDER/VARIANT-seedN/       a run's directory
        VARIANT-seedN.log    what the run printed, if `entente ablate` trained it
-       runs.jsonl.gz        a JSON object per finished run, which stands for its directory, as scripts/publish.py writes them
+       runs.jsonl.gz        a JSON object per finished run, which replaces its directory, as scripts/publish.py writes them
 """
 
 import gzip
@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -138,24 +139,28 @@ class Suite:
         return next((base for base in runs if base.seed == run.seed), runs[0])
 
     def differences(self) -> dict[str, list[Any]]:
-        """Returns what differs between variants, as a list of one value per variant: the commits, and of listed runs the seeds
-        and the settings, by dotted key. A setting is left out if all variants that have it agree; the others have MISSING."""
+        """Returns what differs between variants, as a list of one value per variant: the commits and, of listed runs and of
+        suites with several variants of one ablation, the seeds and the settings, by dotted key. A setting is left out if all
+        variants that have it agree; the others have MISSING."""
         columns: list[dict[str, Any]] = []
+        ablations = {self.of(variant)[0].config.get("variant") for variant in self.variants}
+        with_settings = self.listed or len(ablations) < len(self.variants)
         for group in map(self.of, self.variants):
             commits = dict.fromkeys(run.training.get("commit") for run in group if run.training)
-            settings = {"seed": [run.seed for run in group], **group[0].learning} if self.listed else {}
+            settings = {"seed": [run.seed for run in group], **group[0].learning} if with_settings else {}
             columns.append({"commit": [*commits] or MISSING, **settings})
         table = {key: [column.get(key, MISSING) for column in columns] for key in dict.fromkeys(chain.from_iterable(columns))}
         return {key: values for key, values in table.items() if len({repr(value) for value in values if value != MISSING}) > 1}
 
 
 def runs_in(folder: Path) -> list[Run]:
-    """Returns the runs of a suite, finished or not: its published rows, then the directories of runs that no row stands for."""
+    """Returns the runs of a suite, finished or not: its published rows, then the directories of runs without a row."""
     rows = read_file(folder / ROWS, gzip.decompress).splitlines() if (folder / ROWS).exists() else []
     runs = []
     for row in map(json.loads, rows):
-        name = f"{row['variant']}-seed{row['seed']}"  # of rows that are too old to have their directory
-        runs.append(Run(folder / row.get("directory", name), _complete(row["config"]), row["metrics"], row["training"], row))
+        if "counts" not in row:
+            raise InputError(f"{folder / ROWS}: not the runs of a suite, or too old to be compared again; give another folder")
+        runs.append(Run(folder / row["directory"], _complete(row["config"]), row["metrics"], row["training"], row))
     keys = {run.key for run in runs}
     directories = sorted(path.parent for path in folder.glob("*/config.yaml"))
     return runs + [run for run in map(read_run, directories) if run.key not in keys]
@@ -169,7 +174,7 @@ def read_run(directory: Path) -> Run:
 
 def _complete(config: dict[str, Any]) -> dict[str, Any]:
     """Adds the settings that a stored configuration is too old to have, at their defaults. One with settings that no longer
-    exist stays as it is, so that no run is taken for it."""
+    exist stays as it is, so that it equals no new run."""
     with suppress(ValueError):
         return {**config, **RunSettings.model_validate(config).stored()}
     return config
@@ -198,9 +203,11 @@ def _group(runs: Sequence[Run]) -> tuple[list[str], list[Run]]:
     """Groups runs that differ only in the seed as variants; equal runs belong to different ones. Returns the names of the
     variants, which are the paths of their first runs, without the seed if that is unique, and all runs in this order."""
     groups: dict[tuple[str, int], list[Run]] = {}
+    seen: Counter[tuple[int, str]] = Counter()
     for run in runs:
-        repeats = sum(run.key[1:] == other.key[1:] for group in groups.values() for other in group)
-        groups.setdefault((run.key[2], repeats), []).append(run)
+        _, seed, learning = run.key
+        groups.setdefault((learning, seen[seed, learning]), []).append(run)
+        seen[seed, learning] += 1
     firsts = [group[0] for group in groups.values()]
     parent = os.path.commonpath([run.directory.parent for run in firsts])
     paths = [os.path.relpath(run.directory, parent) for run in firsts]

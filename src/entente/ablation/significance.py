@@ -2,10 +2,10 @@
 
 Dunnett's test (1955) compares all variants with one control. It assumes that all of them have one standard deviation, which it
 estimates from all their runs, so it takes only the variants of which every run is near the control's mean: within POOLED, or
-within DEVIATIONS standard deviations of the control if that is further. A variant that learned half of the task has a much
-larger deviation, and is compared by Welch's test, whose p values are corrected for their number (Holm 1979). Each test has the
-error rate ALPHA. A variant that equals the control hardly ever has a run so far from the mean, so the error rate is ALPHA for
-all such variants together.
+within DEVIATIONS standard deviations of the control if that is further, and not below NOTHING. A variant that learned half of
+the task has a much larger deviation, and one that learned nothing has none. Both are compared by Welch's test, whose p values
+are corrected for their number (Holm 1979). Each test has the error rate ALPHA. A variant that equals the control hardly ever
+has a run so far from the mean, so the error rate is ALPHA for all such variants together.
 
 Where there are too few seeds for both tests, approximate randomisation compares two runs, and not two ways of training.
 """
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 ALPHA = 0.05  # probability that any of the variants that equal the control is called worse or better
 POOLED, DEVIATIONS, EQUIVALENT = 5.0, 4.0, 1.0  # BLEU; standard deviations of a run's distance from the control's mean; BLEU
+NOTHING = 1.0  # BLEU: a model with less translates nothing
 TRIALS, CHUNK = 10_000, 250  # of approximate randomisation; bootstrap samples that are computed at once
 DUNNETT, WELCH, RANDOMISATION = "Dunnett", "Welch", "randomisation"
 WORSE, BETTER, SAME, WITHIN = "worse", "better", "no difference found", f"within {EQUIVALENT:g} BLEU"
@@ -53,7 +54,7 @@ class Difference(NamedTuple):
 class Judgement(NamedTuple):
     """differences: of the variants for which there are enough runs. sigma: standard deviation of a run, pooled over the groups
     of Dunnett's test; None without degrees of freedom. control, seeds: numbers of runs of the control and of most variants of
-    the test. smallest: half the width of the interval of such a variant, the smallest difference that can be detected."""
+    the test. smallest: half the width of the interval of such a variant, the smallest significant difference."""
 
     differences: dict[str, Difference]
     sigma: float | None
@@ -72,7 +73,8 @@ def judge(scores: Scores, bleu: Scores | None = None) -> Judgement:
     center, n = statistics.fmean(bleu[first]), len(bleu[first])
     limit = max(POOLED, DEVIATIONS * math.sqrt(_variance(bleu[first]) * (1 + 1 / n)) if n > 1 else 0.0)
     variants = {name: values for name, values in scores.items() if values and name != first}
-    pooled = {name: values for name, values in variants.items() if all(abs(score - center) <= limit for score in bleu[name])}
+    near = {name for name in variants if all(score >= NOTHING and abs(score - center) <= limit for score in bleu[name])}
+    pooled = {name: values for name, values in variants.items() if name in near}
     apart = {name: values for name, values in variants.items() if name not in pooled and min(len(control), len(values)) > 1}
     groups = [control, *pooled.values()]
     degrees, seeds = sum(len(group) - 1 for group in groups), statistics.mode([*map(len, pooled.values())] or [0])

@@ -20,7 +20,7 @@ from entente.errors import Interrupted, Stopped
 from entente.files import numbered
 
 OUTCOMES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # by the exit code of `entente train`
-STEP = re.compile(r"step (\d+)/\d+")
+STEP, RESUMED = re.compile(r"step (\d+)/\d+"), re.compile(r": resuming at step (\d+) of")
 
 
 @dataclass
@@ -33,9 +33,11 @@ class Job:
     ended: bool = False
 
     @property
-    def step(self) -> int:
-        """The last step that the current process has logged."""
-        return int([0, *STEP.findall(self.run.output.read_text(encoding="utf-8", errors="replace"))][-1]) if self.process else 0
+    def steps(self) -> tuple[int, int]:
+        """The step from which the current process has trained, and the last one that it has logged."""
+        text = self.run.output.read_text(encoding="utf-8", errors="replace") if self.process else ""
+        first = int([0, *RESUMED.findall(text)][-1])
+        return first, int([first, *STEP.findall(text)][-1])
 
     def train(self, threads: int, stopping: threading.Event) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
@@ -58,7 +60,8 @@ class Plan:
 
     def read(self) -> Suite:
         """Reads what is on the disk of every run, and returns the suite."""
-        runs = {run.key: run for run in reversed(runs_in(self.root))}
+        found = sorted(reversed(runs_in(self.root)), key=lambda run: bool(run.metrics))  # of equal runs, a finished one wins
+        runs = {run.key: run for run in found}
         for job in self.jobs:
             run = runs.get(job.run.key)
             job.ended = run is not None and (bool(run.metrics) or run.diverged)
@@ -78,13 +81,15 @@ class Plan:
         waiting = [job for job in self.jobs if not job.ended]
         log.info("%s: %d runs, of which %d have already ended", self.root, len(self.jobs), len(self.jobs) - len(waiting))
         stopping, began = threading.Event(), time.monotonic()
-        steps = [job.run.config["trainer"]["max_steps"] for job in waiting]
+        totals = [job.run.config["trainer"]["max_steps"] for job in waiting]
 
         def progress() -> str:
             elapsed = time.monotonic() - began
-            done = sum(total if job.ended else job.step for job, total in zip(waiting, steps, strict=True))
-            left = f", {clock(elapsed / done * (sum(steps) - done))} left" if done else ""
-            return f"{self.root.name}: {sum(job.ended for job in waiting)} of {len(waiting)} runs ended  {clock(elapsed)}{left}"
+            firsts, lasts = zip(*(job.steps for job in waiting), strict=True) if waiting else ((), ())
+            done = sum(lasts) - sum(firsts)
+            left = sum(total - last for job, total, last in zip(waiting, totals, lasts, strict=True) if not job.ended)
+            rest = f", {clock(elapsed / done * left)} left" if done else ""
+            return f"{self.root.name}: {sum(job.ended for job in waiting)} of {len(waiting)} runs ended  {clock(elapsed)}{rest}"
 
         with Task(progress), ThreadPoolExecutor(at_once) as pool:
             try:

@@ -13,9 +13,12 @@ from entente.validation import flat, suggestion, validate
 
 
 def ablation_files(config_dir: str | None) -> dict[str, Path]:
-    """Returns the file of each ablation by name. config_dir: the user's own folder with config groups, which comes first."""
-    folders = [CONFIGS, Path(config_dir) if config_dir else CONFIGS]
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("ablation/*.yaml"))}
+    """Returns the file of each ablation by name. config_dir: the user's own folder with config groups."""
+    files = {path.stem: path for path in sorted(CONFIGS.glob("ablation/*.yaml"))}
+    own = sorted(Path(config_dir).glob("ablation/*.yaml")) if config_dir else []
+    if taken := [path for path in own if path.stem in files]:  # Hydra would read ours
+        raise InputError(*(f"{path}: there is already an ablation of this name; rename the file" for path in taken))
+    return files | {path.stem: path for path in own}
 
 
 def missing_files(names: Sequence[str], config_dir: str | None) -> list[str]:

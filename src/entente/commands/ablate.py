@@ -6,9 +6,10 @@ be overridden. The same command resumes a suite that was stopped.
   entente ablate suite=transformer trainer.max_steps=800
 """
 
-import os
 import sys
 from pathlib import Path
+
+import torch
 
 from entente.ablation import variants as ablations
 from entente.ablation.report import report
@@ -25,7 +26,7 @@ from entente.validation import validate
 
 def main(settings: AblateSettings, composition: Composition) -> None:
     start_log()
-    threads = composition.values["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // settings.jobs)
+    threads = composition.values["trainer"]["threads"] or max(1, torch.get_num_threads() // settings.jobs)
     suite = plan(settings, composition, threads).train(settings.jobs, threads)
     try:
         report(suite, suite.directory, CompareSettings.model_fields["samples"].default)
@@ -45,7 +46,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     problems = [f"{text}: a suite sets it for each run; leave it out, and set suite and seeds" for text in reserved]
     if choices["recipe"] in RECIPES:
         problems.append(
-            f"recipe={choices['recipe']}: its settings follow from the text, and a suite needs them before; set recipe=none"
+            f"recipe={choices['recipe']}: its settings depend on the text, which a suite reads too late; set recipe=none"
         )
     if composition.values.get("init"):
         problems.append(f"init={composition.values['init']}: a suite trains its variants from the start; leave init out")
@@ -59,25 +60,28 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     name = settings.name or f"{title}{trainer['suffix']}"
     root = Path(composition.values["output_dir"]).expanduser() / name
     command = [sys.executable, "-P", "-m", "entente", "train", *([f"--config-dir={folder}"] if folder else [])]
-    variants, jobs = sorted(dict.fromkeys(suite.variants), key=lambda name: name != BASELINE), list[Job]()
+    variants = sorted(dict.fromkeys(suite.variants), key=lambda name: name != BASELINE)
+    jobs, refused = list[Job](), dict[str, list[str]]()  # a problem, and the variants that have it
     seeds, all_seeds = (list(dict.fromkeys(each)) for each in (settings.seeds, settings.seeds + settings.baseline_seeds))
     for variant in variants:
         changed = ablations.changes(variant, folder)  # no override may change these, or the variant would not match its name
         overrides = [text for text in shared if key_of(text) not in changed]
         overrides = [f"experiment={choices['experiment']}", *overrides, f"ablation={variant}"]
         try:
-            run_settings = validate(RunSettings, compose("train", overrides, folder).values, f"ablation={variant}: ")
+            run_settings = validate(RunSettings, compose("train", overrides, folder).values)
         except InputError as error:
-            problems += error.problems
+            for problem in error.problems:
+                refused.setdefault(problem, []).append(variant)
             continue
         if not run_settings.trainer.max_steps:
-            raise InputError(*problems, "all runs of a suite take the same number of steps; give trainer.max_steps=NUMBER")
+            raise InputError("all runs of a suite take the same number of steps; give trainer.max_steps=NUMBER")
         config = run_settings.with_steps(run_settings.trainer.steps).stored()
         for seed in all_seeds if variant == variants[0] else seeds:
             run_name = f"{name}/{variant}-seed{seed}"
             run = Run(root.parent / run_name, {**config, "seed": seed, "name": run_name}, variant=variant)
             arguments = [f"seed={seed}", f"name={run_name}", f"trainer.threads={threads}", "resume=auto"]
             jobs.append(Job(run, [*command, *overrides, *arguments]))
-    if problems:
-        raise InputError(*problems)
+    if refused:
+        names = {text: "" if len(by) == len(variants) else f"ablation={','.join(by)}: " for text, by in refused.items()}
+        raise InputError(*(f"{name}{text}" for text, name in names.items()))
     return Plan(root, variants, sorted(jobs, key=lambda job: all_seeds.index(job.run.seed)))

@@ -64,7 +64,10 @@ def main(settings: InspectSettings) -> None:
         console.print(f"- {sentence}")
     if output:
         kept, removed = write_clean(output, lines, faults, settings.data)
-        console.print(f"{kept:,} pairs are in {output}, and {removed:,} in {output.parent / REMOVED}, with place and reason.")
+        console.print(
+            f"{kept:,} pairs are in {output}, and {removed:,} in {output.parent / REMOVED}, with place and reason.",
+            soft_wrap=True,
+        )
     elif len(sources["train"]) == 1 and any(lines[fault.row].split == "train" for fault in faults):
         console.print("Set output=clean.tsv to write the training text without these pairs, and a list of them.")
 
@@ -121,13 +124,12 @@ def write_clean(output: Path, lines: Sequence[Line], faults: Sequence[Fault], se
 
 def advice(corpus: Corpus, lines: Sequence[Line], faults: Sequence[Fault], corresponds: bool) -> list[str]:
     """Returns a line of advice for each kind of problem that the corpus has."""
-    train, copied = len(corpus.train), leaks(corpus)
+    copied = leaks(corpus)
     faulty = len({fault.row for fault in faults})
     dropped: Mapping[str, int] = corpus.dropped
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
     rules = {
         f"Dropped pairs: {reasons}. Check the empty ones; data.max_words and data.max_ratio limit length and ratio.": dropped,
-        f"With only {train:,} training pairs, start with a small model, such as model.n_layers=2.": train < 10_000,
         f"Pairs with a sentence from an earlier split: {copied:,}. Remove the copies there, which inflate scores.": copied,
         f"Faulty pairs: {faulty:,} of {len(lines):,}. Read some of them before you train.": faulty,
         "Pairs score no better than mismatched ones. Read some: are the lines shifted, or too few?": not corresponds,

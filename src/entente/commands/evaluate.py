@@ -21,12 +21,13 @@ from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.batches import split_of
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
-from entente.decoding.search import search_name, with_changes
+from entente.decoding.search import search_name
 from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer, evaluate, show, write_translations
 from entente.files import write_json, write_text
 from entente.process import prepare_process
 from entente.training.trainer import on_accelerator
+from entente.validation import with_changes
 
 
 def main(settings: EvaluateSettings) -> None:
@@ -40,7 +41,7 @@ def main(settings: EvaluateSettings) -> None:
         raise InputError(FUTURE_IN_SEARCH)
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
-    search = with_changes(run.settings.search, settings.search.model_dump())
+    search = with_changes(run.settings.search, settings.search.model_dump() | {"n_best": 1})
     scoring = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
     tokenize = bleu_tokenizer(run.settings, scoring)
     data = scored_data(settings, run)

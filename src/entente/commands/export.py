@@ -71,7 +71,7 @@ def sentences_to_compare(settings: ExportSettings) -> list[str]:
         return [*islice(read_lines(Path(settings.input)), COMPARED)]
     path = checkpoint.find(settings.checkpoint).resolve().parents[1] / "translations" / "valid.tsv"
     if not path.is_file():
-        raise InputError(f"{path}: no such file, with sentences to compare; give a text of the source language as input=FILE")
+        raise InputError(f"checkpoint={settings.checkpoint}: there are no sentences to compare; give input=FILE")
     return [line.partition("\t")[0] for line in path.read_bytes().decode().split("\n")[1:-1][:COMPARED]]
 
 

@@ -22,13 +22,14 @@ from entente.commands.outcomes import Outcome, outcomes_of, show
 from entente.commands.settings import ImportanceSettings
 from entente.commands.stored import scored_data
 from entente.console import log
-from entente.decoding.search import search_name, with_changes
+from entente.decoding.search import search_name
 from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer
 from entente.files import open_atomic, write_json
 from entente.models.transformer import Transformer
 from entente.process import prepare_process
 from entente.training.trainer import on_accelerator
+from entente.validation import with_changes
 
 Grids = dict[str, list[list[Intervention]]]  # what is taken away, in the rows and columns of the picture, by group
 
@@ -40,7 +41,7 @@ def main(settings: ImportanceSettings) -> None:
         raise InputError(f"checkpoint={settings.checkpoint}: not a run's directory; give output=FOLDER for the results")
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
-    search, grids = with_changes(run.settings.search, settings.search.model_dump()), grids_of(run.model)
+    search, grids = with_changes(run.settings.search, settings.search.model_dump() | {"n_best": 1}), grids_of(run.model)
     data = scored_data(settings, run)
     split = next(iter(data.corpus.tests)) if settings.src else settings.split
     lists = [[intervention] for rows in grids.values() for row in rows for intervention in row]

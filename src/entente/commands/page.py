@@ -17,7 +17,7 @@ from entente.attention.record import has_attention
 from entente.commands.settings import PageSettings
 from entente.console import Task, log
 from entente.data.corpora import read_corpus
-from entente.data.files import clean
+from entente.data.files import clean, raw_lines
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.files import read_file, write_text
@@ -29,12 +29,12 @@ FIRST_LENGTHS = range(5, 11)  # words of the sentences that come first
 
 
 def main(settings: PageSettings) -> None:
-    paths = [Path(path) for path in settings.runs]
+    paths = [Path(path) for path in ([settings.runs] if isinstance(settings.runs, str) else settings.runs)]
     if not settings.output and not paths[0].is_dir():
         raise InputError(f"{paths[0]}: not a run's directory; give output=FILE for the page")
     output = Path(settings.output) if settings.output else paths[0] / "page.html"
     prepare_process(settings.threads)
-    runs = [checkpoint.load(path) for path in settings.runs]
+    runs = [checkpoint.load(str(path)) for path in paths]
     for run, path in zip(runs, paths, strict=True):
         if run.settings.model.softmax != "keys":
             axis = run.settings.model.softmax
@@ -86,7 +86,7 @@ def _of_file(settings: PageSettings, folder: Path) -> list[Sentence]:
     path = Path(settings.input) if settings.input else next((file for file in files if file.is_file()), None)
     if not path:
         raise InputError(f"{folder}: no translations/*.tsv with sentences to show; give input=FILE, a sentence per line")
-    lines = read_file(path, bytes.decode).split("\n")[0 if settings.input else 1 :]  # the run's own files have a heading
+    lines = [*raw_lines(path)][0 if settings.input else 1 :]  # the run's own files have a heading
     rows = [[*map(clean, line.split("\t")), ""] for line in lines]
     sentences = [Sentence(source, reference) for source, reference, *_ in rows if source][:SENTENCES]
     if not sentences:

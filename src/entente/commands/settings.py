@@ -59,6 +59,8 @@ class ScoringSettings(DecodingSettings):
     def conflicts(self) -> Iterator[str]:
         if bool(self.src) != bool(self.tgt):
             yield "src and tgt go together: give both files, src=FILE tgt=FILE"
+        if self.src and self.model_dump()["split"] != "test":
+            yield f"src={self.src} has no splits: leave out either src and tgt, or split"
 
 
 class EvaluationChanges(Section):
@@ -120,7 +122,7 @@ class SamplingSettings(Section):
 
 class TranslateSettings(DecodingSettings):
     search: TranslationSearch = TranslationSearch()
-    sampling: SamplingSettings | None = setting(None, "draw translations at random, instead of searching for the likeliest")
+    sampling: SamplingSettings | None = setting(None, "temperature, top_k and seed, to draw translations instead of searching")
     input: File | None = setting(None, "text file, plain or compressed; null: standard input, or a prompt in a terminal")
     output: File | None = setting(None, "file for the translations; null: standard output")
     scores: bool = setting(
@@ -140,6 +142,10 @@ class ExportSettings(Section):
     input: File | None = setting(None, "text file, some of whose lines are translated by both; null: translations/valid.tsv")
     threads: Threads = None
 
+    def conflicts(self) -> Iterator[str]:
+        if self.format == "huggingface" and self.quantization:
+            yield f"format=huggingface quantization={self.quantization}: only format=ctranslate2 quantizes; leave it out"
+
 
 class AttentionSettings(Section):
     checkpoint: File | Files = setting(..., "checkpoint file, run's directory, or a list of these to draw side by side")
@@ -158,6 +164,8 @@ class AttentionSettings(Section):
     def conflicts(self) -> Iterator[str]:
         if self.occlusion and self.kind in ("encoder", "decoder"):
             yield f"kind={self.kind}: occlusion=true needs attention to the source; leave kind out, or give kind=cross"
+        if self.pair and self.sentence != AttentionSettings.model_fields["sentence"].default:
+            yield f"pair={self.pair} with sentence: leave one of them out"
 
 
 class TraceSettings(Section):
@@ -209,7 +217,7 @@ class CompareSettings(Section):
 
 
 class PageSettings(Section):
-    runs: Annotated[tuple[File, ...], LISTS, Field(min_length=1, max_length=2)] = setting(
+    runs: File | Annotated[tuple[File, ...], LISTS, Field(min_length=1, max_length=2)] = setting(
         ..., "run's directory or checkpoint file, or two of these"
     )
     input: File | None = setting(

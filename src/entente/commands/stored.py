@@ -17,7 +17,8 @@ def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
     and `trusted` is false."""
     if places := describe_sources(run.settings.data):
         if not trusted:
-            raise InputError(f"checkpoint={path}: add trust_data=true to read the corpus that this checkpoint names: {places}")
+            rule = "add trust_data=true to read the corpus that this checkpoint names, or give your own text"
+            raise InputError(f"checkpoint={path}: {rule}: {places}")
         log.info("reading the corpus that %s names: %s", path, places)
     return read_corpus(run.settings.data, Path("outputs/cache"))
 

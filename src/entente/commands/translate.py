@@ -1,6 +1,7 @@
 """Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty,
-a line of more than 60 words is translated sentence by sentence, and one in capitals as if in small letters. Neither is done
-with sampling, nor with search.n_best above 1, which gives lines with a number, a score and a translation, separated by tabs.
+a line of more than 60 words is translated sentence by sentence, and one in capitals as if in small letters. This
+is not so with sampling, nor with search.n_best above 1, which gives lines of a number, a score and a translation, separated by
+tabs.
 
   entente translate checkpoint=outputs/RUN input=my.fr output=my.en
   echo "Il dort." | entente translate checkpoint=outputs/RUN
@@ -26,12 +27,13 @@ from entente.console import Task, log
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.data.words import unseen
-from entente.decoding.search import CUT, Sampling, length_penalty, search_name, translation_search, with_changes
+from entente.decoding.search import CUT, Sampling, length_penalty, search_name, translation_search
 from entente.decoding.translate import Translation, sources_of, translate_lines
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.process import prepare_process
 from entente.settings import SearchSettings
+from entente.validation import with_changes
 
 EXAMPLES = 10  # maximum number of lines named in a warning
 CHUNK = 1000  # lines translated in one call
@@ -47,7 +49,7 @@ def main(settings: TranslateSettings) -> None:
     run.model.to(device or "cpu")
     if not settings.input and not settings.output and sys.stdin.isatty():
         if settings.sampling or settings.scores:
-            raise InputError("sampling and scores are for text that is not typed: give input=FILE")
+            raise InputError("the prompt has neither sampling nor scores: give input=FILE")
         _prompt(run, search)
         return
     total = ""

@@ -69,13 +69,13 @@ def clean(line: str) -> str:
 
 def read_lines(path: Path | None) -> Iterator[str]:
     """Yields the cleaned lines of UTF-8 text, plain or compressed (see OPENERS). None means standard input."""
-    return map(clean, _lines(path))
+    return map(clean, raw_lines(path))
 
 
 def read_parallel(src: Path, tgt: Path) -> Iterator[NumberedPair]:
     """Yields each line of `src` with the same line of `tgt`. Raises InputError if one file has more lines than the other."""
     try:
-        for number, (line, translation) in enumerate(zip(_lines(src), _lines(tgt), strict=True), start=1):
+        for number, (line, translation) in enumerate(zip(raw_lines(src), raw_lines(tgt), strict=True), start=1):
             yield number, line, translation
     except ValueError as error:
         longer, shorter = (src, tgt) if "shorter" in str(error) else (tgt, src)
@@ -128,7 +128,7 @@ def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Row]:
 
 
 def _csv(path: Path) -> Iterator[Row]:
-    lines = (f"{line}\n" for line in _lines(path))
+    lines = (f"{line}\n" for line in raw_lines(path))
     sample = [*islice(lines, SAMPLE)]
     reader = csv.reader(chain(sample, lines), delimiter=_delimiter(sample), strict=True)
     end = 0
@@ -154,7 +154,7 @@ def _delimiter(sample: list[str]) -> str:
 
 def _json(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the objects of JSON Lines, or of a JSON array."""
-    lines, number = _lines(path), 1
+    lines, number = raw_lines(path), 1
     first = next(lines)
     is_array = first.lstrip().startswith("[")
     texts = ["\n".join([first, *lines])] if is_array else chain([first], lines)
@@ -179,14 +179,14 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
 
 TABLES = (".tsv", ".txt", ".csv")  # formats in which a row may be a heading
 FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
-    **dict.fromkeys((".tsv", ".txt"), lambda path: ((n, line.split("\t")) for n, line in enumerate(_lines(path), start=1))),
+    **dict.fromkeys((".tsv", ".txt"), lambda path: ((n, line.split("\t")) for n, line in enumerate(raw_lines(path), start=1))),
     ".csv": _csv,
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda path: rows_of(_json(path))),
     ".parquet": lambda path: rows_of(_parquet(path)),
 }
 
 
-def _lines(path: Path | None) -> Iterator[str]:
+def raw_lines(path: Path | None) -> Iterator[str]:
     r"""Yields the lines of plain or compressed UTF-8 text without "\n"."""
     where, number = path or "standard input", 0
     stored: Any

@@ -46,6 +46,7 @@ OPTIONS: dict[str, Any] = {
 }
 BYTES = 256
 APOSTROPHES = str.maketrans("\u2018\u2019\u02bc", "'''")
+SURROGATE = re.compile("[\ud800-\udfff]")  # how Python reads bytes that are not UTF-8
 SPACES = re.compile(" +(?=[?!;:])")  # in "l’été ?", which people type as "l'été?"
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
 # In training they become spaces. In `encode` they fall back to bytes, unless they are pieces.
@@ -112,7 +113,9 @@ class Tokenizer:
         return [(start - bisect_left(lost, start), end - bisect_left(lost, end)) for start, end in spans]
 
     def refuse_too_long(self, sentence: str, where: str) -> None:
-        """Raises InputError if a sentence has more than MAX_PIECES pieces."""
+        """Raises InputError if a sentence has more than MAX_PIECES pieces, or was typed in another encoding than UTF-8."""
+        if SURROGATE.search(sentence):
+            raise InputError(f"{where}: not UTF-8 text")
         if (pieces := len(self.encode(sentence))) > MAX_PIECES:
             words = f"{(n := count_words(sentence)):,} word{'s' * (n != 1)} has {pieces:,} pieces"
             raise InputError(f"{where}: a sentence of {words}, more than the {MAX_PIECES:,} allowed; split it")

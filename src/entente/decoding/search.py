@@ -5,9 +5,9 @@ without affecting the others.
 Shapes: B sentences, K beam, S source length, T tokens so far, N rows, D width of the decoder's output, V vocabulary.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor
 from entente.errors import Diverged
 from entente.models.seq2seq import Seq2Seq, State, padding_mask, select
 from entente.settings import SearchSettings
-from entente.validation import Kind, validate
 
 SEARCH_ROWS = 256  # maximum number of rows in a block of `best` on a CPU
 CUT = "cut at the length limit; see search.length_factor and search.length_offset"  # what messages say of such translations
@@ -69,14 +68,9 @@ def greedy(settings: SearchSettings) -> SearchSettings:
     return settings.model_copy(update={"beam": 1, "n_best": 1})
 
 
-def with_changes(settings: Kind, changes: Mapping[str, Any]) -> Kind:
-    """Returns the settings with those changes that are not None. Raises InputError if they are not valid."""
-    return validate(type(settings), settings.model_dump() | {key: value for key, value in changes.items() if value is not None})
-
-
 def length_limits(settings: SearchSettings, lengths: Tensor) -> Tensor:
     """Returns the length limits (B,) of the translations, in tokens counting the end symbol, for source lengths (B,)."""
-    return (lengths * settings.length_factor).long() + settings.length_offset
+    return (lengths.double() * settings.length_factor).long() + settings.length_offset
 
 
 def length_penalty(settings: SearchSettings, length: int) -> float:

@@ -31,11 +31,9 @@ def refuse_other_models(settings: ModelSettings) -> None:
     refuse("huggingface", settings, ANY_VALUE, {name: [value] for name, value in TransformerSettings()})
 
 
-def write(run: checkpoint.TrainedRun, folder: Path, positions: int, quantization: str | None = None) -> None:
+def write(run: checkpoint.TrainedRun, folder: Path, positions: int, _quantization: str | None = None) -> None:
     """Writes config.json and model.safetensors. positions: the maximum number of tokens in a source or a translation. Raises
     InputError if Pegasus cannot hold the model, or transformers is not installed."""
-    if quantization:
-        raise InputError(f"format=huggingface quantization={quantization}: only format=ctranslate2 quantizes; leave it out")
     refuse_other_models(run.settings.model)
     if not run.vocabulary.joint:
         raise InputError("format=huggingface: data.tokenizer.joint=false: this format has one vocabulary for both sides")
