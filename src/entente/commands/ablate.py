@@ -21,7 +21,7 @@ from entente.console import start_log
 from entente.errors import InputError, Interrupted, Stopped
 from entente.recipe import RECIPES
 from entente.settings import RunSettings
-from entente.validation import validate
+from entente.validation import to_text, validate
 
 
 def main(settings: AblateSettings, composition: Composition) -> None:
@@ -48,6 +48,8 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         problems.append(
             f"recipe={choices['recipe']}: its settings depend on the text, which a suite reads too late; set recipe=none"
         )
+    if BASELINE not in suite.variants:
+        problems.append(f"suite={to_text(settings.suite)}: has no {BASELINE}, with which variants are compared; add it")
     if composition.values.get("init"):
         problems.append(f"init={composition.values['init']}: a suite trains its variants from the start; leave init out")
     if problems := problems or ablations.missing_files(suite.variants, folder):
