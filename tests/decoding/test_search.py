@@ -12,7 +12,7 @@ from torch import Tensor
 from conftest import BOS, EOS, PAD, small, sources
 from entente.data import tokenizer
 from entente.data.tokenizer import Tokenizer, Vocabulary
-from entente.decoding.search import Hypothesis, length_limits, log_probabilities, search
+from entente.decoding.search import Hypothesis, log_probabilities, search
 from entente.decoding.translate import translate
 from entente.models.seq2seq import Seq2Seq, State, pad
 from entente.settings import SearchSettings
@@ -201,13 +201,6 @@ def test_at_the_limit_ended_hypotheses_come_first(ends: float, limit: int, expec
         settings = SearchSettings(beam=2, n_best=n_best, length_factor=0, length_offset=limit)
         [hypotheses] = search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)
         assert [(h.tokens, h.ended) for h in hypotheses] == expected[:n_best]
-
-
-@pytest.mark.parametrize("factor", [1.15, 1.3, 1.4, 2.0])
-def test_length_limits_are_those_of_the_exported_scripts(factor: float) -> None:
-    lengths = torch.arange(1, 1025)
-    limits = length_limits(SearchSettings(length_factor=factor, length_offset=7), lengths)
-    assert limits.tolist() == [int(factor * n) + 7 for n in range(1, 1025)]
 
 
 # Narrow beams

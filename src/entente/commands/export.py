@@ -13,14 +13,12 @@ from itertools import islice
 from pathlib import Path
 from string import Template
 
-import torch
-
 from entente import checkpoint
 from entente.commands.settings import ExportSettings
 from entente.console import Task, log
 from entente.data.files import INVISIBLE, SPACES, read_lines
 from entente.data.tokenizer import MAX_PIECES
-from entente.decoding.search import length_limits, search_name, translation_search
+from entente.decoding.search import length_limit, search_name, translation_search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.export import ctranslate2, huggingface
@@ -39,7 +37,7 @@ def main(settings: ExportSettings) -> None:
     if output.exists():
         raise InputError(f"output={output}: exists already; remove it, or give another folder")
     sentences = sentences_to_compare(settings)
-    longest = int(length_limits(search, torch.tensor(MAX_PIECES + 1)))
+    longest = length_limit(search, MAX_PIECES + 1)
     existing = next(path for path in output.absolute().parents if path.is_dir())
     with tempfile.TemporaryDirectory(dir=existing, prefix=".") as scratch, Task(f"writing {output}"):
         folder = Path(scratch) / output.name

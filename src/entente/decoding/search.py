@@ -68,9 +68,9 @@ def greedy(settings: SearchSettings) -> SearchSettings:
     return settings.model_copy(update={"beam": 1, "n_best": 1})
 
 
-def length_limits(settings: SearchSettings, lengths: Tensor) -> Tensor:
-    """Returns the length limits (B,) of the translations, in tokens counting the end symbol, for source lengths (B,)."""
-    return (lengths.double() * settings.length_factor).long() + settings.length_offset
+def length_limit(settings: SearchSettings, length: int) -> int:
+    """Returns the length limit of the translation of a source of `length` tokens, both counting the end symbol."""
+    return int(length * settings.length_factor) + settings.length_offset
 
 
 def length_penalty(settings: SearchSettings, length: int) -> float:
@@ -171,7 +171,7 @@ def search(
 
     The model and the choice of candidates run on the device of src, everything else on the CPU, so that a GPU does not wait for
     each candidate. Raises Diverged if a log-probability is NaN."""
-    limits = length_limits(settings, padding_mask(src, model.pad_id).sum(1)).tolist()
+    limits = [length_limit(settings, length) for length in padding_mask(src, model.pad_id).sum(1).tolist()]
     beginnings = src.new_empty(src.size(0), 0) if forced is None else forced.to(src.device)
     lengths = padding_mask(beginnings, model.pad_id).sum(1).tolist()
     limits = [max(limit, n + settings.length_offset) if n else limit for limit, n in zip(limits, lengths, strict=True)]
