@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -72,3 +73,10 @@ def test_the_command_draws_the_same_lines_in_any_batches(base: Path, tmp_path: P
     refused = run(f"{command} search.n_best=2 search.beam=3", tmp_path)
     assert refused.code == 2 and "sampling draws one translation" in refused.err
     assert run(f"translate checkpoint={base / 'run'} input=in.txt sampling.temperature=2", tmp_path).out != first.out
+
+
+def test_only_the_likeliest_pieces_are_drawn() -> None:
+    log_p = torch.randn(11, dtype=torch.double, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
+    generators = [np.random.default_rng(i) for i in range(307)]
+    _, pieces = Sampling(9.0, top_k=3).draw(log_p.expand(307, -1), generators)
+    assert {*pieces.flatten().tolist()} == {*log_p.topk(3).indices.tolist()}

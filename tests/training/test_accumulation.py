@@ -1,4 +1,4 @@
-"""Tests that an optimiser step over several batches has the loss and gradient of one batch with all their sentences."""
+"""Tests that a step is that of torch's optimiser with the settings of the run, from the gradient of one batch or of several."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,3 +79,33 @@ def test_the_gradient_and_the_logged_loss_are_those_of_one_batch_of_all_sentence
         assert curves[0][step] == pytest.approx(loss.item(), rel=1e-6)
         assert curves[1][step] == pytest.approx(F.cross_entropy(logits, target[real]).item(), rel=1e-6)
     assert uneven >= 2  # otherwise an average of the batches' mean losses would pass too
+
+
+def test_a_step_is_torchs_with_the_settings_of_the_run(tmp_path: Path) -> None:
+    optim = ["optim.optimizer=adam", "optim.beta1=0.7", "optim.beta2=0.8", "optim.weight_decay=0.3", "optim.lr=0.01"]
+    optim += ["optim.schedule=linear", "optim.warmup=2", "optim.decay_from=2", "trainer.gradient_clip=0.01"]
+    settings = precise_settings("birnn", tmp_path, "trainer.max_steps=5", "views.diagnosis=0", *optim)
+    data, translator = prepare(settings)
+    watch, trainer = Watch(), build_trainer(translator, data)
+    trainer.callbacks.append(watch)  # type: ignore[attr-defined]
+    trainer.fit(translator, datamodule=data)
+    theirs = {name: torch.nn.Parameter(value.clone()) for name, value in watch.weights[0].items()}
+    adam = torch.optim.AdamW(theirs.values(), 0.01, (0.7, 0.8), eps=1e-9, weight_decay=0.3)
+    final = dict(translator.model.named_parameters())
+    for rate, gradients, after in zip((0.5, 1, 1, 2 / 3, 1 / 3), watch.gradients, [*watch.weights[1:], final], strict=True):
+        for name, parameter in theirs.items():
+            parameter.grad = gradients[name].clone()
+        assert torch.nn.utils.clip_grad_norm_(theirs.values(), 0.01) > 0.01
+        adam.param_groups[0]["lr"] = 0.01 * rate
+        adam.step()
+        for name, parameter in theirs.items():
+            torch.testing.assert_close(parameter.detach(), after[name].detach(), rtol=1e-9, atol=1e-12)
+
+
+def test_the_seed_decides_initial_weights_and_the_order(tmp_path: Path) -> None:
+    weights, orders = [], []
+    for seed in (3, 3, 4):
+        data, translator = prepare(precise_settings("birnn", tmp_path, f"seed={seed}"))
+        weights.append(translator.model.first_hidden.weight.tolist())
+        orders.append([rows.tolist() for rows in data.train_dataloader().epoch(0)])
+    assert weights[0] == weights[1] != weights[2] and orders[0] == orders[1] != orders[2]
