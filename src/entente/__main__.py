@@ -19,7 +19,7 @@ from entente.console import exit_codes  # noqa: E402
 
 def main() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by whoever started the command
+        if getattr(sys, name) is None:  # it was closed before the command started
             setattr(sys, name, open(os.devnull, mode))
     try:
         with exit_codes():

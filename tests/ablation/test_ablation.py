@@ -326,19 +326,20 @@ def test_half_a_suite_goes_on_elsewhere_from_its_rows_alone(project: Path, ablat
     assert len(scores(rest)) == 2 and scores(rest) == scores(uninterrupted)
 
 
-def plan(*overrides: str) -> dict[str, RunSettings]:
-    """Returns the settings of the runs of a suite, by name."""
+def plan_of(*overrides: str) -> suites.Plan:
     composition = compose("ablate", overrides)
     settings = AblateSettings.model_validate({key: composition.values[key] for key in AblateSettings.model_fields})
-    jobs = command.plan(settings, composition, threads=1).jobs
-    return {job.run.directory.name: RunSettings.model_validate(job.run.config) for job in jobs}
+    return command.plan(settings, composition, threads=1)
+
+
+def plan(*overrides: str) -> dict[str, RunSettings]:
+    """Returns the settings of the runs of a suite, by name."""
+    return {job.run.directory.name: RunSettings.model_validate(job.run.config) for job in plan_of(*overrides).jobs}
 
 
 def test_of_equal_runs_a_finished_one_belongs_to_the_suite(tmp_path: Path) -> None:
     """`entente train` starts again, under another name, if only trainer.log_every differs, which the comparison ignores."""
-    composition = compose("ablate", ["suite=[baseline]", "name=mine", f"output_dir={tmp_path}"])
-    settings = AblateSettings.model_validate({key: composition.values[key] for key in AblateSettings.model_fields})
-    made = command.plan(settings, composition, threads=1)
+    made = plan_of("suite=[baseline]", "name=mine", f"output_dir={tmp_path}")
     for name, changes in (("baseline-seed1", {"log_every": 7}), ("baseline-seed1-2", {})):
         (tmp_path / "mine" / name).mkdir(parents=True)
         config = made.jobs[0].run.config

@@ -7,7 +7,7 @@ Verdicts, of which a failure of any seed comes first, on the first test split th
     worse, better          corrected p < 0.05; "(1 seed)" if only two runs were compared, and not two ways of training
     within 1 BLEU          no difference was found, and the whole interval lies within 1 BLEU of 0
     no difference found    which does not mean that the variant is as good
-    not compared           the variant and the baseline have no split in common
+    not compared           the variant or the baseline lacks the split that decides
 """
 
 import math
@@ -33,9 +33,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: see splits_of. judgements: of BLEU, by split. rows: one per
-    variant, the baseline first. The keys of a row are columns of comparison.csv. A number that does not exist is None, or its
-    key is absent. Each split has these columns, which begin with its name:
+    """The results of a suite. splits: see splits_of. judgements: of BLEU, by split. rows: one per variant, the baseline first.
+    The keys of a row are columns of comparison.csv. A number that does not exist is None, or its key is absent. Each split has
+    these columns, which begin with its name:
     bleu, chrf, nll                   means over the finished seeds
     bleu_sd, chrf_sd, nll_sd          their sample standard deviations
     difference, low, high, p, method  of BLEU: see Difference in entente.ablation.significance

@@ -85,9 +85,9 @@ class Plan:
 
         def progress() -> str:
             elapsed = time.monotonic() - began
-            firsts, lasts = zip(*(job.steps for job in waiting), strict=True) if waiting else ((), ())
-            done = sum(lasts) - sum(firsts)
-            left = sum(total - last for job, total, last in zip(waiting, totals, lasts, strict=True) if not job.ended)
+            steps = [job.steps for job in waiting]
+            done = sum(last - first for first, last in steps)
+            left = sum(total - last for (_, last), total, job in zip(steps, totals, waiting, strict=True) if not job.ended)
             rest = f", {clock(elapsed / done * left)} left" if done else ""
             return f"{self.root.name}: {sum(job.ended for job in waiting)} of {len(waiting)} runs ended  {clock(elapsed)}{rest}"
 
