@@ -23,6 +23,19 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["metrics.json"]
 
 
+def test_a_file_gets_its_name_when_it_is_whole_and_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    synchronised: list[tuple[int, bytes]] = []
+
+    def fsync(number: int) -> None:
+        synchronised.append((os.fstat(number).st_size, (tmp_path / "file").read_bytes()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with open_atomic(tmp_path / "file") as file:
+        file.write(bytes(10_007))  # more than a buffer holds
+    assert synchronised == [(10_007, b"old")] and (tmp_path / "file").read_bytes() == bytes(10_007)
+
+
 def test_several_threads_can_write_one_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "not" / "yet" / "file"
     contents = [bytes([letter]) * 10_007 for letter in range(11)]

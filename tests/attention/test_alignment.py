@@ -30,6 +30,7 @@ from entente.attention.alignment import (
 from entente.attention.diagnose import diagnose
 from entente.attention.numbers import (
     CORRELATIONS,
+    Numbers,
     by_head,
     correlations,
     measure,
@@ -263,6 +264,11 @@ def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpne
         assert [float(values[layer, head]) for values in of_kind] == pytest.approx(expected, abs=1e-5)
     assert (underflowed > 10) == (sharpness != 1)
     assert len(alignments.links(Head(layer, head, "read"))) == len(of)
+
+
+def test_the_share_of_near_uniform_heads() -> None:
+    entropy = torch.tensor([[0.96, 0.94, 0.2], [0.951, 0.949, 1.0]])
+    assert Numbers(entropy, *torch.ones(3, 2, 3)).near_uniform() == 0.5
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,17 @@ def test_without_a_validation_set_one_is_held_out(
     assert read(train=numbers, valid=None, split={**SPLIT, "seed": 2}).valid[:] != corpus.valid[:]
 
 
+@pytest.mark.parametrize(("pairs", "held_out"), [(7, 1), (211, 11), (23_003, 1000)])
+def test_by_default_a_twentieth_is_held_out_for_valid_and_for_test_and_at_most_1000_pairs(
+    read: Callable[..., Corpus], write: Callable[..., Sides], pairs: int, held_out: int
+) -> None:
+    lines = "\n".join(map(str, range(pairs)))
+    corpus = read(train=write("t", lines, lines), valid=None)
+    assert {name: len(part) for name, part in corpus.splits.items()} == {
+        "train": pairs - 2 * held_out, "valid": held_out, "test": held_out,
+    }  # fmt: skip
+
+
 def test_an_impossible_split_is_an_error(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:
     with pytest.raises(InputError, match=r"^data.split.valid=80 data.split.test=7: of 85 pairs, none is left for train; "):
         read(train=numbers, valid=None, split={**SPLIT, "valid": 80})
@@ -185,6 +196,7 @@ def test_the_grammar_is_read_in_either_direction() -> None:
         assert split["src"][:] != split["tgt"][:] and all(clean(line) == line != "" for line in split["src"])
     assert french.gold.keys() == french.tests.keys() | {"valid"}
     assert [gold.swap_sides() for gold in french.gold["test"]] == english.gold["test"]
+    assert read_corpus(GrammarSettings(**{**sizes, "seed": 4})).train[:] != french.train[:]
 
 
 @pytest.mark.parametrize("seed", range(5))

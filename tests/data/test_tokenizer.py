@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from datasets import Dataset
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import entente.data.tokenizer as module
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, Vocabulary
 from entente.errors import InputError
@@ -93,6 +95,20 @@ def test_long_and_unusual_training_lines_are_not_skipped(type: str) -> None:
     assert set("abcdefghijzyx") <= set("".join(label for label in labels if not label.startswith("<")))
     assert not set("\0\t\n▅") & set("".join(labels))
     assert tokenizer.decode(tokenizer.encode("a\0b\tc\nd▅")) == "a\0b\tc\nd▅"
+
+
+@pytest.mark.parametrize(("sample", "step"), [(56, 1), (55, 2), (10, 6)])
+def test_a_large_corpus_is_sampled_evenly(sample: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, read = PAIRS.select(range(27)).add_item({"src": "fin", "tgt": "end"}), list[str]()
+
+    def train(lines: Iterable[str], *_: object) -> Tokenizer:
+        read.extend(lines)
+        return TOKENIZERS["bpe"]
+
+    monkeypatch.setattr(Tokenizer, "train", train)
+    monkeypatch.setattr(module, "SAMPLE", sample)
+    Vocabulary.train(pairs, TokenizerSettings(vocab_size=331))
+    assert read == [*FRENCH[:27], "fin", *ENGLISH[:27], "end"][::step] and len(read) <= sample
 
 
 @each_type

@@ -71,6 +71,29 @@ def test_a_run_of_other_epochs_is_not_resumed(words: list[str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("pairs", "words", "characters", "pieces", "tokens", "dropout", "epochs"),
+    [  # the rows of outputs/published/own_text.md
+        (3_000, 6.7, 90, 4000, 1024, 0.4, 80),
+        (20_000, 6.7, 100, 8000, 1024, 0.3, 27),
+        (164_000, 6.7, 110, 8000, 2048, 0.1, 7.7),
+        (29_000, 12.5, 100, 8000, 2048, 0.2, 15),
+        (100_000, 27.8, 100, 8000, 2048, 0.1, 4.4),
+        (9_999, 20.0, 5_251, 11_000, 1024, 0.3, 21),  # Chinese characters; not in the table
+    ],
+)
+def test_the_recipe_gives_what_its_page_says(
+    pairs: int, words: float, characters: int, pieces: int, tokens: int, dropout: float, epochs: float
+) -> None:
+    assert for_corpus(pairs, words, characters) == {
+        "data": {"tokenizer": {"vocab_size": pieces}, "batch": {"max_tokens": tokens}},
+        "model": {"dropout": dropout},
+        "trainer": {"max_steps": None, "epochs": epochs},
+    }
+    for wanted, expected in ((8, 0.1), (8.1, 0.2), (16, 0.2), (40, 0.3), (41, 0.4)):
+        assert for_corpus(pairs, words, characters, wanted)["model"]["dropout"] == expected
+
+
+@pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ([], for_corpus(211, 5.0, 30)),

@@ -230,14 +230,15 @@ def test_resume_auto_takes_the_newest_unfinished_run_which_only_one_process_may_
     for name in ("a-2", "a-3"):
         interrupt(4, "birnn", "a", short)
         assert (tmp_path / name).exists()
-    assert run("birnn", "a", short, "seed=2", resume="auto") == tmp_path / "a-4"  # a new run, since the configuration differs
+    (tmp_path / "a-3").rename(tmp_path / "a-10")  # newer than a-2, though it comes before a-2 in an alphabet
+    assert run("birnn", "a", short, "seed=2", resume="auto") == tmp_path / "a-3"  # a new run, since the configuration differs
     with (
-        FileLock(tmp_path / "a-3" / ".lock"),
+        FileLock(tmp_path / "a-10" / ".lock"),
         pytest.raises(InputError, match="another process is training this run") as refusal,
     ):
         run("birnn", "a", short, resume="auto")
     assert len(refusal.value.problems) == 1
-    assert run("birnn", "a", short, "trainer.threads=2", resume="auto") == tmp_path / "a-3"  # perhaps on another machine
+    assert run("birnn", "a", short, "trainer.threads=2", resume="auto") == tmp_path / "a-10"  # perhaps on another machine
     assert run("birnn", "a", short, resume="auto") == tmp_path / "a-2"
 
 
