@@ -66,6 +66,8 @@ REFUSED = [
     (("data", {**FILES, "test": {"a": {"src": 1, "tgt": "b"}}}), "data.test.a.src=1: give text"),
     (("data", {**FILES, "test": {"a": {"src": "a"}}}), "data.test.a.tgt is not set: give it as data.test.a.tgt=VALUE"),
     (("data", {"name": "files"}), "data.train is not set: give it as data.train=VALUE"),
+    (("model.d_hidden", 3), "model.d_hidden=3: only model=birnn has this setting"),
+    (("data", {"name": "grammar", "max_words": 3}), "data.max_words=3: only data=files,multi30k,opus_books has this setting"),
     (("optin.lr", 3), "optin.lr=3: no such setting; did you mean optim.lr?"),
     (("zzz", 3), "zzz=3: no such setting; --help lists the settings"),
 ]

@@ -54,7 +54,9 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
             leaves = {name: item for name, item in flat({key: value}) if not isinstance(item, Mapping)} or {key: value}
             for name, item in leaves.items():
                 others = f"the settings are {', '.join(settings)}" if len(settings) < FEW else "--help lists the settings"
-                yield f"{name}={to_text(item)}: no such setting{suggestion(name, settings) or f'; {others}'}"
+                owners = _owners(kind, name)
+                rule = f"no such setting{suggestion(name, settings) or f'; {others}'}"
+                yield f"{name}={to_text(item)}: {f'only {owners} has this setting' if owners else rule}"
         elif first["type"] == "model_type":
             example = next((name for name in settings if name.startswith(f"{key}.")), f"{key}.NAME")
             yield f"{assignment}: give its settings by name, such as {example}=VALUE"
@@ -86,6 +88,15 @@ def settings_of(kind: type[Section], values: Mapping[str, Any]) -> dict[str, Sch
     """Returns the schema of every setting by its dotted key. values: decide between sections, such as the two models."""
     schema = _schema(kind)
     return dict(_settings("", schema, values, schema.get("$defs", {})))
+
+
+def _owners(kind: type[Section], key: str) -> str:
+    """Returns the options of a section that have a setting, such as model=transformer, or an empty text."""
+    part, _, name = key.partition(".")
+    mapping = _schema(kind).get("properties", {}).get(part, {}).get("discriminator", {}).get("mapping", {})
+    sections = {option: _schema(kind)["$defs"][reference.rpartition("/")[2]] for option, reference in mapping.items()}
+    owners = [option for option, section in sections.items() if name.partition(".")[0] in section["properties"]]
+    return f"{part}={','.join(owners)}" if owners else ""
 
 
 @cache

@@ -201,6 +201,11 @@ CASES = [
         "model=birn: choose one of birnn, .+; did you mean birnn\\?\nseeed=1: no such setting; did you mean seed\\?",
     ),
     Case("a key of another section", "train lr=1", r"lr=1: no such setting; did you mean optim\.lr\?"),
+    Case(
+        "an ablation of the other model",
+        "train ablation=no_residual model=birnn",
+        r"model\.residual=\[\]: only model=transformer has this setting",
+    ),
     Case("an unknown key added with +", "train +foo=1", f"foo=1: {HELP}"),
     Case(
         "words that are no overrides",

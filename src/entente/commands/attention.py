@@ -27,7 +27,7 @@ from entente.models.seq2seq import Seq2Seq
 from entente.process import prepare_process
 from entente.settings import AttentionKind
 
-FORMATS = (".png", ".svg", ".pdf", ".jpg")  # any other output is a folder
+FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg")  # any other output is a folder
 FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats
 NamedMap = tuple[str, record.AttentionMap]  # the name of a model, and one of its maps
 
