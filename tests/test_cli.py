@@ -167,6 +167,7 @@ def test_runs_to_compare_are_words() -> None:
         (["ablation=one_head", "+model.n_layers=1"], {"variant": "one_head", "model.n_heads": 1, "model.n_layers": 1}),
         (["recipe=none", "~views.heads"], {"optim.optimizer": "adam", "views.heads": 32}),
         (["trainer=debug"], {"trainer.max_steps": 2}),
+        (["trainer=debug", "data=files", "data.train=x.tsv"], {"trainer.max_steps": 2, "trainer.epochs": None}),
         (["data=files", "data.train=x.tsv"], {"data.train": "x.tsv", "data.valid": None, "data.test": None}),
         (["data=files", "data.train.src=x", "data.train.tgt=y"], {"data.train.src": "x", "data.train.tgt": "y"}),
     ],

@@ -244,6 +244,8 @@ def test_attention_prints_in_a_line_and_is_drawn(model: entente.TrainedModel) ->
         texts = [text.get_text() for text in figure.axes[0].texts]
         assert isinstance(figure, Figure) and texts.count("</s>") == 1 + panels  # the label of a row, and of a column per panel
         assert figure._repr_png_().startswith(b"\x89PNG")
+    rare = attention._replace(source=["▁a", "<0xE2>", "<0x82>", "<0xAC>", "▁1", "<0x37>", "</s>"])
+    assert "a€ 17 →" in repr(rare)
     for wrong in ({"kind": "self"}, {"layer": 2}, {"head": 0}):
         with pytest.raises(InputError, match="choose"):
             attention.plot(**wrong)
@@ -262,6 +264,11 @@ def test_python_trains_twice(run: Path, tmp_path: Path) -> None:
     name = entente.load(run).settings.model.name
     overrides = [f"model={name}", *overrides_in(tmp_path, name), "name=x"]
     models = [entente.train(overrides), entente.train(overrides)]
+    (tmp_path / "two").mkdir()
+    config = (tmp_path / "x" / "config.yaml").read_text()
+    (tmp_path / "two" / "config.yaml").write_text(config.replace("devices: 1", "devices: 2"))
+    with pytest.raises(entente.InputError, match="devices"):
+        entente.train([f"resume={tmp_path / 'two'}"])
     for mistake in (["modle=birnn"], "seed=2", ["trainer.devices=2"], ["seed=1,2"], ["-m"], ["data.train=x"]):
         with pytest.raises(entente.InputError):
             entente.train(mistake)

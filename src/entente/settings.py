@@ -90,7 +90,7 @@ class TransformerSettings(Section):
     mask_padding: bool = setting(True, "hide source padding from attention")
     mask_future: bool = setting(True, "hide later target tokens from each token")
     score: Literal["dot", "additive", "bilinear", "cosine"] = setting("dot", "how a query is compared with a key")
-    scale: Scale = setting("d_k", "divisor of scores; n_keys: the number of visible keys; none: 1")
+    scale: Scale = setting("d_k", "divisor of scores: the root of d_k or of n_keys, the number of visible keys; none: 1")
     projections: Annotated[tuple[Projection, ...], LISTS] = setting(("query", "key", "value"), "learned projections")
     output_projection: bool = setting(True, "mix the outputs of the heads by a learned projection")
     sliced_heads: bool = setting(False, "the projections of a head read only its slice of the vectors")
@@ -154,7 +154,7 @@ class TrainerSettings(Section):
     accelerator: str = setting("auto", "device to train on, as named by Lightning: auto, cpu, gpu, ...")
     devices: Count | Literal["auto"] = setting(1, "processes per machine, one per device; auto: all GPUs")
     num_nodes: Count = setting(1, "number of machines; `devices` applies to each of them")
-    strategy: str = setting("auto", "auto or ddp; Lightning's other strategies are untested")
+    strategy: Literal["auto", "ddp"] = setting("auto", "auto: ddp with several devices")
     threads: Threads = None
     log_every: Count = setting(20, "steps between logged values")
     limit_batches: Count | Annotated[float, Field(gt=0, le=1)] = setting(1.0, "share or batches of each split to evaluate")
@@ -179,7 +179,7 @@ class CheckpointSettings(Section):
 class SearchSettings(Section):
     beam: int = setting(1, "hypotheses kept at each step; 1: greedy search", ge=1, le=1000)
     length_penalty: float = setting(1.0, "exponent of the length penalty; 0: none", ge=-10, le=10)
-    n_best: int = setting(1, "translations returned per sentence", ge=1, le=1000)
+    n_best: int = setting(1, "hypotheses that a search completes; training uses the best", ge=1, le=1000)
     length_factor: float = setting(2.0, "length limit = length_factor * source tokens + length_offset", ge=0, le=100)
     length_offset: int = setting(10, "tokens added to the length limit; see length_factor", ge=1, le=100_000)
 

@@ -4,6 +4,7 @@ Shapes: L layers, H heads, S source pieces and T target pieces (both with the en
 """
 
 import io
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -43,8 +44,13 @@ from entente.validation import with_changes
 
 Text = TypeVar("Text", str, list[str])
 MAX_TOKENS = 2048  # of a batch of `mean_output`
+BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # the pieces of a rare character
 # Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.
 BUSY = threading.RLock()
+
+
+def _characters(match: re.Match[str]) -> str:
+    return bytes.fromhex(match[0][3:-1].replace("><0x", "")).decode(errors="replace")
 
 
 class Score(NamedTuple):
@@ -68,7 +74,8 @@ class Attention(NamedTuple):
         return f"Attention({self._title()}: {', '.join(kinds)})"
 
     def _title(self) -> str:
-        return " \u2192 ".join("".join(pieces[:-1]).replace("\u2581", " ").strip() for pieces in (self.source, self.target))
+        texts = ("".join(pieces[:-1]).replace("\u2581", " ").strip() for pieces in (self.source, self.target))
+        return " \u2192 ".join(BYTES.sub(_characters, text) for text in texts)
 
     def plot(self, kind: str | None = None, layer: int | None = None, head: int | None = None) -> Figure:
         """Draws one kind of attention, by default attention to the source: every layer and head, or one panel if `layer` or
@@ -159,12 +166,14 @@ class TrainedModel(checkpoint.TrainedRun):
     @contextmanager
     def intervene(self, *interventions: Intervention) -> Iterator[None]:
         """Changes the model inside the context (see entente.attention.interventions). Raises InputError for an intervention
-        that cannot have an effect. Other threads wait until the context ends, so do not wait for one inside it."""
+        that this model cannot have. Other threads wait until the context ends, so do not wait for one inside it."""
         with BUSY, intervene(self.model, interventions, self.vocabulary):
             yield
 
     def mean_output(self, kind: str, layer: int, head: int, pairs: Iterable[tuple[str, str]]) -> list[float]:
         """Returns what a head returns on average over all pieces of the pairs of source and target, for `mute(..., to=...)`."""
+        if layer is None or head is None:
+            raise InputError("layer, head: give a number for each")
         ids = [self._ids(source, target) for source, target in pairs]
         if not ids:
             raise InputError("pairs: there are none; give pairs of source and target")

@@ -175,6 +175,17 @@ def test_nothing_is_cut_off_and_no_labels_touch() -> None:
                 assert (box.y0 >= other.y1 - 1) if side == "y" else (box.x1 <= other.x0 + 1)
 
 
+@pytest.mark.parametrize("words", [1, 2, 3, 7])
+def test_the_titles_of_small_panels_fit_side_by_side(words: int) -> None:
+    pieces = [f"▁{i}" for i in range(words)]
+    names = ("1. transformer", "2. transformer: change when left out")
+    figure: Any = draw_pair({name: fake(CROSS, 2, 4, pieces, pieces) for name in names}, "un titre")
+    boxes_inside(figure)
+    titles = [text for text in texts(figure, ha="center") if "transformer" in text.get_text()]
+    first, second = (title.get_window_extent(figure.canvas.get_renderer()) for title in titles)
+    assert first.x1 < second.x0
+
+
 @pytest.mark.parametrize(("layers", "heads"), [(3, 5), (2, 1)])
 def test_every_head_has_its_number_and_color(layers: int, heads: int) -> None:
     generator = torch.Generator().manual_seed(3)

@@ -407,7 +407,8 @@ def test_the_command_writes_a_page_of_a_run(base: Path, tmp_path: Path, browser:
         assert (refused.code, refused.err.count("\n")) == (2, 1) and problem in refused.err, refused.err
     for file in ("checkpoints/best.ckpt", "metrics.json"):  # a model that is kept on its own, with its scores next to it
         shutil.copy(base / "run" / file, tmp_path)
-    ended = run(f"page {tmp_path / 'best.ckpt'} input=in.txt output={tmp_path / 'lines.html'}", base)
+    (tmp_path / "in.txt").write_text("chat " * 200 + "\n" + (base / "in.txt").read_text(encoding="utf-8"), encoding="utf-8")
+    ended = run(f"page {tmp_path / 'best.ckpt'} input={tmp_path / 'in.txt'} output={tmp_path / 'lines.html'}", base)
     assert ended.code == 0, ended.err
     page = opened(browser, tmp_path / "lines.html")
     assert page.evaluate("CONTENT.sentences[1]") == {"source": "Le chien suit le garçon.", "reference": "", "gold": None}

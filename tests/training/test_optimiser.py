@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from conftest import SIZES, small
-from entente.models.attention import AdditiveScore, BilinearScore
+from entente.models.attention import AdditiveScore, BilinearScore, SlicedLinear
 from entente.settings import OptimSettings
 from entente.training import optimiser as module
 from entente.training.optimiser import Muon, build_optimiser, matrices, orthogonalise, rate_factor
@@ -120,10 +120,13 @@ def test_muon_equals_torchs_muon_up_to_the_rounding_of_bfloat16(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    "stacked", [nn.GRU(5, 7), BilinearScore(3, 7, "d_k")], ids=["the gates of a GRU", "the heads of a score"]
+    "stacked",
+    [nn.GRU(5, 7), BilinearScore(3, 7, "d_k"), SlicedLinear(6, 3, 7)],
+    ids=["the gates of a GRU", "the heads of a score", "heads that read a slice each"],
 )
 def test_stacked_matrices_are_orthogonalised_one_by_one(stacked: nn.Module) -> None:
-    """A GRU stacks the matrices of its 3 gates in one parameter (21, 5), a bilinear score those of 3 heads in (3, 7, 7)."""
+    """A GRU stacks the matrices of its 3 gates in one parameter (21, 5), a bilinear score those of 3 heads in (3, 7, 7),
+    and a sliced layer those of 3 heads in (21, 2)."""
     weight = next(stacked.double().parameters())
     weight.data = normal(*weight.shape, seed=1)
     weight.grad = normal(*weight.shape)

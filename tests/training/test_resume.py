@@ -242,6 +242,18 @@ def test_resume_auto_takes_the_newest_unfinished_run_which_only_one_process_may_
     assert run("birnn", "a", short, resume="auto") == tmp_path / "a-2"
 
 
+def test_a_run_that_another_process_has_trained_meanwhile_is_not_overwritten(
+    run: Run, interrupt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(5, "birnn", "a", "trainer.max_steps=6", "checkpoint.every=1")
+    older, newer = steps(tmp_path / "a" / "checkpoints").values()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir() if path.is_file()}
+    monkeypatch.setattr("entente.training.train.find_run", lambda _: run_directory.RunDirectory(tmp_path / "a", older))
+    with pytest.raises(InputError, match=r"^.*/a: another process has trained this run meanwhile; run the command again$"):
+        run("birnn", "a", "trainer.max_steps=6", "checkpoint.every=1", resume="auto")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir() if path.is_file()} == before
+
+
 def test_a_run_stopped_while_its_directory_is_made_begins_again_under_its_name(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,13 +5,17 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from bad_inputs import run as command
+from entente import checkpoint
 from entente.checkpoint import load, read
+from entente.errors import InputError
 from entente.training.train import train
+from entente.training.warm_start import with_ancestor
 from interruptions import differences
 from test_signals import run_with_signal
 from tiny import SIDES, SMALL, run_settings, write_corpus
@@ -71,6 +75,17 @@ def test_what_contradicts_the_ancestor_is_refused_by_name(change: str, line: str
     ended = command(" ".join([*words, change]), tmp_path)
     assert ended.code == 2 and re.fullmatch(f"error: {line}\n", ended.err), ended.err
     assert not (tmp_path / "new").exists()
+
+
+def test_what_its_settings_exclude_is_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = run_settings([text for text in words[1:] if not text.startswith("init=")], init="other")
+    separate = settings.data.tokenizer.model_copy(update={"joint": False})
+    ancestor = settings.model_copy(update={"data": settings.data.model_copy(update={"tokenizer": separate})})
+    monkeypatch.setattr(checkpoint, "load", lambda _: SimpleNamespace(settings=ancestor))
+    swapped = settings.data.batch.model_copy(update={"both_directions": 1})
+    changed = settings.model_copy(update={"data": settings.data.model_copy(update={"batch": swapped})})
+    with pytest.raises(InputError, match=r"^init=other: data\.batch\.both_directions=1 needs data\.tokenizer\.joint=true"):
+        with_ancestor(changed, "birnn", ())
 
 
 def test_a_run_resumes_without_its_ancestor(words: list[str], ancestor: Path, tmp_path: Path) -> None:

@@ -123,7 +123,9 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
         n_layers, n_heads, n_rows, n_columns = map.weights.shape
         wide, high = max(MIN_PANEL_SIDE, cell * n_columns), max(MIN_PANEL_SIDE, cell * n_rows)  # size of a panel
         row, column = high / n_rows, wide / n_columns  # size of a cell
-        first = right + 0.2 + _longest(map.rows, font)  # where the panels start
+        titles = [_name(name, map, i, j) for i, j in product(range(n_layers), range(n_heads))]
+        spare = max(0.0, (_longest(titles, small) - wide) / 2)  # by which a title is wider than its panel, on either side
+        first = right + 0.2 + max(spare, _longest(map.rows, font))  # where the panels start
         for i, j in product(range(n_layers), range(n_heads)):
             left, top = first + j * (wide + GAP), i * (high + GAP + above)
             right, end = left + wide, top + high
@@ -135,13 +137,14 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
                 frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=LINK_COLOR)
                 frame.set_linestyle("-" if sure else "--")
                 ax.add_patch(frame)
-            _write(ax, left + wide / 2, top - above / 4, _name(name, map, i, j), small, ha="center")
+            _write(ax, left + wide / 2, top - above / 4, titles[i * n_heads + j], small, ha="center")
             for k, label in enumerate(map.rows if j == 0 else []):
                 _write(ax, left - 0.06, top + (k + 0.5) * row, label, font, ha="right", va="center_baseline")
             for k, label in enumerate(map.columns if i == n_layers - 1 else []):
                 _write(ax, left + (k + 0.5) * column, end + 0.06, label, font, ha="center", va="top", rotation=90)
+        edge, right = right, right + spare
         bottom = max(bottom, end + 0.2 + _longest(map.columns, font))
-    bar = figure.colorbar(image, cax=ax.inset_axes((right + 0.15, 0, 0.12, end), transform=ax.transData), ticks=[0, 0.5, 1])
+    bar = figure.colorbar(image, cax=ax.inset_axes((edge + 0.15, 0, 0.12, end), transform=ax.transData), ticks=[0, 0.5, 1])
     bar.ax.tick_params(labelsize=small, labelfontfamily=FONT, length=2)
     width = max(7.2, right + 0.8)
     notes = [] if all(map.as_decoded for map in maps.values()) else [NOT_AS_DECODED]

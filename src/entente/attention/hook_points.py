@@ -9,7 +9,8 @@
     readout.                 hook_state, hook_word, hook_context, which the readout receives, and hook_out
 
 Layers i are counted from 0. In a step of a search, T is 1 and B counts the beams; but in cross-attention, B counts the
-sentences and T their beams. A BiRNN computes its alignment and its state for each target position in turn.
+sentences and T their beams. A BiRNN computes its alignment (T is 1) and its decoder's state (B, D) for each target position in
+turn; `run_with_cache` joins them.
 
 Shapes: B sentences, S source length, T target length, H heads, K width of a head, D model width; in a BiRNN, D state width, M
 width of the encoder's output, A width of what the readout's linear layer returns.

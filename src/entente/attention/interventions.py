@@ -49,8 +49,8 @@ def no_residual(side: str | None = None, sublayer: str | None = None, layer: int
     return _plain(no_residual=side or "both", sublayer=sublayer, layer=layer)
 
 
-def skip(side: str, sublayer: str, layer: int | None = None) -> Intervention:
-    """Makes the output of a sublayer 0."""
+def skip(side: str, sublayer: str | None = None, layer: int | None = None) -> Intervention:
+    """Makes the output of a sublayer 0, by default of all sublayers of a side."""
     return _plain(skip=side, sublayer=sublayer, layer=layer)
 
 

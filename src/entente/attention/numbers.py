@@ -93,15 +93,15 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
 
 
 def correlations(attention: Tensor, change: Tensor) -> Tensor:
-    """Returns the CORRELATIONS between the rows of attention (..., E, W) and change (E, W), as means over the target words
-    (..., 3): `pearson`, `spearman` (of ranks), and `same_first`, how often both have their maximum at the same source word. A
-    row whose values in either tensor are all equal is skipped."""
+    """Returns the CORRELATIONS between the rows of attention (..., E, W) and change (E, W), for each target word (..., E, 3):
+    `pearson`, `spearman` (of ranks), and `same_first`, whether both have their maximum at the same source word. They are NaN
+    for a row whose values in either tensor are all equal."""
     a, c = attention.double(), change.double().expand(attention.shape)
     centred = ([x - x.mean(-1, keepdim=True) for x in pair] for pair in ((a, c), (ranks(a), ranks(c))))
     pearson, spearman = (F.cosine_similarity(x, y, dim=-1, eps=0) for x, y in centred)
     of_words = torch.stack([pearson, spearman, (a.argmax(-1) == c.argmax(-1)).double()], dim=-1)
     differ = (a.amax(-1) > a.amin(-1)) & (c.amax(-1) > c.amin(-1))
-    return of_words.where(differ[..., None], torch.nan).nanmean(-2)
+    return of_words.where(differ[..., None], torch.nan)
 
 
 def ranks(x: Tensor) -> Tensor:
@@ -111,14 +111,14 @@ def ranks(x: Tensor) -> Tensor:
 
 
 def by_head(values: Tensor) -> list[dict[str, Any]]:
-    """Converts correlations (L, G, 3) to one report per head for metrics.json."""
-    rows = zip(heads_of(values.shape[:2]), values.flatten(0, 1).tolist(), strict=True)
+    """Converts correlations (L, G, E, 3) to one report per head for metrics.json: means over the words that have any."""
+    rows = zip(heads_of(values.shape[:2]), values.nanmean(-2).flatten(0, 1).tolist(), strict=True)
     return [head.report() | dict(zip(CORRELATIONS, of_head, strict=True)) for head, of_head in rows]
 
 
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
-    values: list[Tensor] = []  # each sentence's correlations, once for each target word, so that all words count equally
+    values: list[Tensor] = []
     for number, pair in enumerate(pairs, start=1):
         show_progress(f"leaving out each word of sentence {number:,} of {len(pairs):,}")
         source, target = pair.words(vocabulary)
@@ -126,8 +126,8 @@ def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pa
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]
             [words] = [merge_pieces(map, source, target).weights for map in maps if map.kind in record.TO_SOURCE]
             change = occlusion(model, pair.src, pair.tgt, source, target)
-            values += [correlations(with_mean(words[..., :-1, :-1]), change)] * len(target.labels)  # [:-1] drops the end symbol
-    return by_head(torch.stack(values).nanmean(0)) if values else []
+            values.append(correlations(with_mean(words[..., :-1, :-1]), change))  # [:-1] drops the end symbol
+    return by_head(torch.cat(values, dim=-2)) if values else []
 
 
 class Measured(NamedTuple):

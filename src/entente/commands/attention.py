@@ -88,8 +88,8 @@ def _with_occlusion(
     map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
     with Task("leaving out each source word"):
         change = numbers.occlusion(model, src, tgt, source, target)
-    correlations = numbers.by_head(numbers.correlations(with_mean(map.weights), change))
-    numbers.show({"occlusion": correlations}, name)
+    if len(source.labels) > 1:  # a single word has all the attention
+        numbers.show({"occlusion": numbers.by_head(numbers.correlations(with_mean(map.weights), change))}, name)
     return [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
 
 

@@ -6,7 +6,7 @@ entente page outputs/RUN outputs/OTHER output=both.html
 entente page model.ckpt input=pairs.tsv output=page.html
 """
 
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from entente.data.files import clean, raw_lines
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.files import read_file, write_text
-from entente.page import Sentence, Shown, html
+from entente.page import LIMIT, Sentence, Shown, html
 from entente.process import prepare_process
 
 SENTENCES = 20
@@ -46,7 +46,11 @@ def main(settings: PageSettings) -> None:
     names = [path.resolve().name if path.is_dir() else "/".join(path.resolve().parts[-2:]) for path in paths]
     # Gold links are known for the embedded corpus only.
     data = [_test_data(run) if run.settings.data.name == "grammar" else None for run in runs]
-    sentences = _of_corpus(data[0]) if data[0] and not settings.input else _of_file(settings, folders[0])
+    texts = _of_corpus(data[0]) if data[0] and not settings.input else _of_file(settings, folders[0])
+    short = (text for text in texts if all(len(run.vocabulary.encode_src([text.source])[0]) <= LIMIT for run in runs))
+    sentences = _best_first([*islice(short, SENTENCES)])
+    if not sentences:
+        raise InputError(f"{settings.input or paths[0]}: has no sentence of at most {LIMIT} pieces to show; give input=FILE")
     models = []
     for run, path, folder, name, of_run in zip(runs, paths, folders, names, data, strict=True):
         with Task(f"measuring how well the heads of {name} align words"):
@@ -77,21 +81,18 @@ def _errors(run: checkpoint.TrainedRun, data: TranslationData) -> list[list[floa
 
 def _of_corpus(data: TranslationData) -> list[Sentence]:
     rows = data.pairs("test")[:SENTENCES]
-    return _best_first([*map(Sentence, rows["src"], rows["tgt"], data.corpus.gold["test"])])
+    return [*map(Sentence, rows["src"], rows["tgt"], data.corpus.gold["test"])]
 
 
 def _of_file(settings: PageSettings, folder: Path) -> list[Sentence]:
-    """Returns the first sentences of `input`, or those of the run's translations of its test split."""
+    """Returns the sentences of `input`, or those of the run's translations of its test split."""
     files = [*sorted((folder / "translations").glob("test*.tsv")), folder / "translations" / "valid.tsv"]
     path = Path(settings.input) if settings.input else next((file for file in files if file.is_file()), None)
     if not path:
         raise InputError(f"{folder}: no translations/*.tsv with sentences to show; give input=FILE, a sentence per line")
     lines = [*raw_lines(path)][0 if settings.input else 1 :]  # the run's own files have a heading
     rows = [[*map(clean, line.split("\t")), ""] for line in lines]
-    sentences = [Sentence(source, reference) for source, reference, *_ in rows if source][:SENTENCES]
-    if not sentences:
-        raise InputError(f"{path}: has no sentence to show")
-    return _best_first(sentences)
+    return [Sentence(source, reference) for source, reference, *_ in rows if source]
 
 
 def _best_first(sentences: list[Sentence]) -> list[Sentence]:

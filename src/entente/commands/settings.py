@@ -33,7 +33,7 @@ Rule = Literal[
     "untranslated", "swapped", "language", "numbers", "misaligned", "shifted",
 ]  # fmt: skip
 Rules = Annotated[tuple[Rule, ...], LISTS]
-RUNS = "null: the run's"
+RUNS, SENTENCE = "null: the run's", "Il n'est pas aussi grand que son père."
 TRUST = "allow reading the corpus files or URLs named in the checkpoint; not needed for data=grammar"
 
 
@@ -149,7 +149,7 @@ class ExportSettings(Section):
 
 class AttentionSettings(Section):
     checkpoint: File | Files = setting(..., "checkpoint file, run's directory, or a list of these to draw side by side")
-    sentence: str = setting("Il n'est pas aussi grand que son père.", "sentence in the source language")
+    sentence: str = setting(SENTENCE, "sentence in the source language")
     target: str | None = setting(None, "translation for the model to read; null: the model's own greedy translation")
     pair: str | None = setting(None, "pair of the run's corpus, such as test/1, instead of sentence and target")
     trust_data: bool = setting(False, TRUST)
@@ -164,13 +164,13 @@ class AttentionSettings(Section):
     def conflicts(self) -> Iterator[str]:
         if self.occlusion and self.kind in ("encoder", "decoder"):
             yield f"kind={self.kind}: occlusion=true needs attention to the source; leave kind out, or give kind=cross"
-        if self.pair and self.sentence != AttentionSettings.model_fields["sentence"].default:
-            yield f"pair={self.pair} with sentence: leave one of them out"
+        if self.pair and (self.target or self.sentence != SENTENCE):
+            yield f"pair={self.pair} has a sentence and a target: leave out either pair, or sentence and target"
 
 
 class TraceSettings(Section):
     checkpoint: File | None = setting(None, "checkpoint file, or a run's directory, whose best checkpoint is used")
-    sentence: str = setting("Il n'est pas aussi grand que son père.", "sentence in the source language")
+    sentence: str = setting(SENTENCE, "sentence in the source language")
     target: str | None = setting(None, "translation for the model to read; null: the model's own greedy translation")
     kind: AttentionKind | None = setting(None, "kind of attention; null: attention to the source, or all kinds of the example")
     layer: Count | None = setting(None, "layer of a Transformer, counted from 1; null: the first")
@@ -185,6 +185,8 @@ class TraceSettings(Section):
     def conflicts(self) -> Iterator[str]:
         if bool(self.example) == bool(self.checkpoint):
             yield "checkpoint and example: set one of them, checkpoint=FILE, or example=true for a tiny model of its own"
+        elif self.example and (self.target or self.sentence != SENTENCE):
+            yield "the example has two sentences of its own: leave out either example, or sentence and target"
 
 
 class SuiteSettings(Section):

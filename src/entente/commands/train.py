@@ -35,11 +35,9 @@ SAMPLE = 10_000  # pairs whose words are counted
 
 def main(settings: RunSettings, composition: Composition) -> Path:
     """Trains a run and returns its directory."""
-    resumes = settings.resume not in (None, "auto")
-    if resumes:
-        settings = resumed_settings(settings, composition)
+    settings = resumed_settings(settings, composition)
     with launched(settings.trainer):
-        return train_run(settings if resumes else completed(settings, composition))
+        return train_run(settings if settings.resume not in (None, "auto") else completed(settings, composition))
 
 
 def completed(settings: RunSettings, composition: Composition) -> RunSettings:
@@ -75,7 +73,8 @@ def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[Ru
         recipe["trainer"] = {}
     composition = compose("train", composition.overrides, composition.config_dir, recipe)
     settings = validate(RunSettings, composition.values)
-    log.info("%s (recipe=%s)", summary(len(text), settings), composition.choices["recipe"])
+    if not settings.init:  # which has its own pieces
+        log.info("%s (recipe=%s)", summary(len(text), settings), composition.choices["recipe"])
     return settings, composition
 
 
@@ -85,15 +84,18 @@ def train(overrides: Sequence[str] = ()) -> TrainedModel:
     if isinstance(overrides, str):
         raise InputError(f'{overrides!r}: give a list of settings, each as "KEY=VALUE"')
     composition, problems = compose_checked("train", overrides, None)
-    settings: RunSettings = check("train", composition.values, problems)
+    settings = resumed_settings(check("train", composition.values, problems), composition)
     if (settings.trainer.devices, settings.trainer.num_nodes) != (1, 1):
         raise InputError("trainer.devices, trainer.num_nodes: set both to 1, or train with the command `entente train`")
     return load(main(settings, composition))
 
 
 def resumed_settings(settings: RunSettings, composition: Composition) -> RunSettings:
-    """Returns the stored settings of the run in the directory `resume`. They are used unchanged, except that output_dir and
-    the settings in OF_THE_MACHINE may be overridden. Raises InputError for other overrides, or if there is no such run."""
+    """Returns the settings, or with resume=DIRECTORY those stored with that run. They are used unchanged, except that
+    output_dir and the settings in OF_THE_MACHINE may be overridden. Raises InputError for other overrides, or if there is no
+    such run."""
+    if settings.resume in (None, "auto"):
+        return settings
     keys = {key_of(override): override for override in composition.overrides}
     free = {"resume", "output_dir", *(f"trainer.{name}" for name in OF_THE_MACHINE)}
     if others := [override for key, override in keys.items() if key not in free and not key.startswith("hydra")]:

@@ -25,7 +25,7 @@ from entente.validation import to_text
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("forward.js", "tokenizer.js", "search.js", "interventions.js", "texts.js", "map.js", "view.js")
-ALTERNATIVES = 5  # likeliest pieces that the page shows at each place
+ALTERNATIVES, LIMIT = 5, 128  # likeliest pieces that the page shows at each place, and pieces that it reads, as in view.js
 # Regular expressions with which text is cleaned and split into words: they mean the same in JavaScript.
 PATTERNS = {
     "invisible": files.INVISIBLE.pattern,

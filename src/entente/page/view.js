@@ -230,7 +230,8 @@ function bestHead({ data: { errors, importance } }) {
 
 /** Adds an intervention to those of the open model, or removes it. */
 function toggle(intervention) {
-  const rest = state.changes[state.open].filter((each) => JSON.stringify(each) !== JSON.stringify(intervention));
+  const isPart = (each) => intervention.no_residual === "both" && each.no_residual; // leaving out all includes each
+  const rest = state.changes[state.open].filter((each) => !isPart(each) && JSON.stringify(each) !== JSON.stringify(intervention));
   setChanges(has(intervention) ? rest : [...rest, intervention]);
 }
 

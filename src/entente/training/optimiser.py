@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from entente.models.attention import BilinearScore
+from entente.models.attention import BilinearScore, SlicedLinear
 from entente.models.initialise import GATES
 from entente.settings import OptimSettings
 
@@ -18,8 +18,9 @@ POLYNOMIALS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, 
 
 
 def build_optimiser(settings: OptimSettings, model: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
-    """Returns the optimiser of a model's parameters. With `adam`, AdamW (Kingma & Ba 2015) updates all of them. With `muon`,
-    Muon (Jordan et al. 2024) updates the matrices and AdamW the rest. fused: see torch.optim.AdamW."""
+    """Returns the optimiser of a model's parameters. With `adam`, AdamW (Kingma & Ba 2015; Loshchilov & Hutter
+    2019) updates all of them. With `muon`, Muon (Jordan et al. 2024) updates the matrices and AdamW the rest. fused: see
+    torch.optim.AdamW."""
     stacked = matrices(model) if settings.optimizer == "muon" else {}
     by_muon = {id(parameter) for group in stacked.values() for parameter in group}
     rest = {"params": [parameter for parameter in model.parameters() if id(parameter) not in by_muon]}
@@ -53,12 +54,13 @@ def rate_factor(settings: OptimSettings, step: int, max_steps: int) -> float:
 
 def matrices(model: nn.Module) -> dict[int, list[nn.Parameter]]:
     """Returns the parameters that Muon updates, by the number of matrices that each of them stacks: the weights of linear
-    layers other than the output projection (1), of recurrent networks (one per gate) and of bilinear scores (one per head).
-    Adam updates all others: embeddings, the vectors (H, K) of additive scores, norms and biases."""
+    layers other than the output projection (1; one per head if heads read slices), of recurrent networks (one per gate) and of
+    bilinear scores (one per head). Adam updates all others: embeddings, vectors (H, K) of additive scores, norms and biases."""
     groups: dict[int, list[nn.Parameter]] = defaultdict(list)
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and name != "output":
-            groups[1] += [parameter for parameter in module.parameters() if parameter.dim() == 2]
+            count = module.n_heads if isinstance(module, SlicedLinear) else 1
+            groups[count] += [parameter for parameter in module.parameters() if parameter.dim() == 2]
         elif isinstance(module, BilinearScore):
             groups[len(module.weight)].append(module.weight)
         elif type(module) in GATES:

@@ -87,7 +87,12 @@ def find_run(settings: RunSettings) -> RunDirectory | None:
             log.info("resume=auto: no run named %s has this configuration yet; starting a new one", latest)
             return None
         path = max(runs)[-1]
-    return RunDirectory(path, next(reversed(steps(path / "checkpoints").values()), None))
+    return RunDirectory(path, newest(path))
+
+
+def newest(run: Path) -> Path | None:
+    """Returns a run's newest checkpoint to resume from."""
+    return next(reversed(steps(run / "checkpoints").values()), None)
 
 
 def _same_config(path: Path, settings: RunSettings) -> bool:
@@ -169,6 +174,8 @@ def open_run(run: RunDirectory | None, translator: Translator, trainer: L.Traine
             trainer.callbacks.insert(0, saving)  # type: ignore[attr-defined]
             if not distributed.rank():
                 stack.enter_context(FileLock(run.path / ".lock", timeout=0))
+                if run.is_finished or run.checkpoint != newest(run.path):
+                    raise InputError(f"{run.path}: another process has trained this run meanwhile; run the command again")
                 file = stack.enter_context(closing(logging.FileHandler(run.path / "train.log", encoding="utf-8")))
                 file.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
                 stack.callback(log.removeHandler, file)

@@ -44,7 +44,7 @@ class AtomicCheckpoints(TorchCheckpointIO):
 def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
     """Returns a Trainer that counts steps, not epochs. `open_run` gives it a logger and checkpoints to resume from."""
     settings = translator.settings.trainer
-    strategy = settings.strategy
+    strategy: str = settings.strategy
     uses_ddp = strategy == "ddp" or (strategy == "auto" and distributed.world_size() > 1)
     if uses_ddp and has_unused_parameters(translator, data.sample(1)):
         strategy = "ddp_find_unused_parameters_true"  # slower

@@ -11,7 +11,7 @@ from entente.data.batches import Rows
 from entente.data.tokenizer import BYTES, SPECIAL, Tokenizer
 from entente.errors import InputError
 from entente.settings import RunSettings
-from entente.validation import flat, to_text
+from entente.validation import flat, to_text, validate
 
 FREE = ("model.dropout", "model.attention_dropout")  # settings of the model that may differ from the ancestor's
 
@@ -37,12 +37,12 @@ def with_ancestor(settings: RunSettings, model: str, fixed: Iterable[str]) -> Ru
     ]
     if problems:
         raise InputError(*problems)
-    return RunSettings.model_validate({**values, "resume": settings.resume})
+    return validate(RunSettings, {**values, "resume": settings.resume}, where=f"init={settings.init}: ")
 
 
 def load_ancestor(settings: RunSettings, resumed: Path | None) -> checkpoint.TrainedRun:
     """Returns the ancestor of a run, with an entry `init` in its provenance that names it. A run that resumes from the
-    checkpoint `resumed` takes all of it from there, so that the ancestor may be gone."""
+    checkpoint `resumed` takes all of it from there, so that `resume=DIRECTORY` does not need the ancestor."""
     run = checkpoint.load(str(resumed or settings.init))
     if not resumed:
         run.provenance["init"] = f"{settings.init}: {run.summary()}, commit {run.provenance['commit']}"
