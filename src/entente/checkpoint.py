@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from entente.data.text import distinct_words
 from entente.data.tokenizer import PAD, Vocabulary
-from entente.data.words import distinct_words
 from entente.errors import Diverged, InputError, reason
 from entente.fast.attach import attach
 from entente.files import open_atomic

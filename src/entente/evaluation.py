@@ -19,8 +19,8 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from entente import distributed
 from entente.console import log, print_table, show_progress, show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
+from entente.data.text import TOKENIZERS, count_words
 from entente.data.tokenizer import BOS, EOS, SEPARATORS, Vocabulary
-from entente.data.words import TOKENIZERS, count_words
 from entente.decoding.search import CUT, Hypothesis, search
 from entente.decoding.translate import parallel_map
 from entente.errors import Diverged, InputError, reason

@@ -13,8 +13,9 @@ DROPOUT = {8: 0.1, 16: 0.2, 40: 0.3, math.inf: 0.4}  # by the number of epochs u
 
 
 def for_corpus(pairs: int, words: float, characters: int, epochs: float | None = None) -> dict[str, Any]:
-    """Returns the settings for a training text. words: the mean number of words per sentence, on the longer side. characters:
-    how many different ones it has, each of which becomes a piece. epochs: those that the user wants, if any."""
+    """Returns the settings for a training text. pairs: of an epoch, each as often as its weight says. words: the mean number of
+    words per sentence, on the longer side. characters: how many different ones it has, each of which becomes a piece. epochs:
+    those that the user wants, if any."""
     total = pairs * words
     vocabulary = max(4000 if pairs < 10_000 else 8000, 1000 * round(characters / 500))
     epochs = epochs or min(80, 15 * (360_000 / total) ** 0.6)  # ten times the words: two and a half times the steps

@@ -33,11 +33,10 @@ from entente.attention.record import (
 )
 from entente.console import log
 from entente.data.batches import EvaluationBatches, Rows
-from entente.data.files import clean
+from entente.data.text import clean, sources_of, unseen
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.data.words import unseen
 from entente.decoding.search import translation_search
-from entente.decoding.translate import sources_of, translate_lines
+from entente.decoding.translate import translate_lines
 from entente.errors import InputError
 from entente.files import read_file
 from entente.validation import with_changes

@@ -15,9 +15,9 @@ import pytest
 import entente
 from bad_inputs import run
 from entente import checkpoint
-from entente.data import words
+from entente.data import text as module
 from entente.data.files import read_lines
-from entente.data.words import count_words, distinct_words, known_words
+from entente.data.text import count_words, distinct_words, known_words
 
 UP, ERASE, LEAVE = "\x1b[A", "\x7f", "\x04"
 
@@ -91,7 +91,7 @@ def test_words() -> None:
 
 
 def test_the_words_of_a_large_text_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "MOST", 3)
+    monkeypatch.setattr(module, "MOST", 3)
     assert known_words(["b a", "a c"]) == "a\nb\nc"
     assert known_words(["b a", "a c d"]) == ""
     untrained: Any = checkpoint.TrainedRun(*[None] * 5, words=frozenset())

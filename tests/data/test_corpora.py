@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from entente.data.corpora import Corpus, describe_sources, read_corpus
-from entente.data.files import clean
+from entente.data.text import clean
 from entente.errors import InputError
 from entente.settings import FilesSettings, GrammarSettings, Multi30kSettings
 from entente.validation import validate

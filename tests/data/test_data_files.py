@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entente.data.files import Columns, Pair, clean, read_lines, read_pairs, read_parallel
+from entente.data.files import Columns, Pair, read_lines, read_pairs, read_parallel
 from entente.data.pairs import NumberedPair
+from entente.data.text import clean
 from entente.errors import InputError
 
 BY_NAME = Columns(("fr", "en"))

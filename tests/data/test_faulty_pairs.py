@@ -40,7 +40,7 @@ CASES: dict[str, Callable[[str, str], tuple[str, str]]] = {
     "entity": lambda src, tgt: (src, f"{tgt} &eacute;"),
     "tag": lambda src, tgt: (f'<a href="x">{src}</a>', tgt),
     "encoding": lambda src, tgt: (f"{src} d\u00c3\u00a9j\u00c3\u00a0", tgt),
-    "control": lambda src, tgt: (f"{src}\u202a", tgt),
+    "control": lambda src, tgt: (f"{src}\x07", tgt),
     "untranslated": lambda src, tgt: (src, src.replace("chat", "X")),
     "swapped": lambda src, tgt: (tgt, src),
     "language": lambda src, tgt: (src, GERMAN),
@@ -82,8 +82,8 @@ def test_the_usual_ways_to_write_a_number_are_equal() -> None:
     assert not numbers_differ("1 500 000 habitants", "1.5 million inhabitants"), "there are not as many on both sides"
 
 
-def test_joiners_with_which_some_scripts_spell_are_no_fault() -> None:
-    lines = [Line("train", "a", 1, "می\u200cخواهم", "क्\u200dष"), Line("train", "a", 2, "a\x07", "b")]
+def test_joiners_and_directions_of_some_scripts_are_no_fault() -> None:
+    lines = [Line("train", "a", 1, "می\u200cخواهم", "क्\u200dष\u202bשלום\u202c"), Line("train", "a", 2, "a\x07", "b")]
     assert [fault.row for fault in find_faults(lines, ["control"])[0]] == [1]
 
 
@@ -94,7 +94,8 @@ def test_broken_encodings_of_a_no_break_space_are_found() -> None:
         broken_texts += [text.encode().decode("cp1252", errors="ignore")]
     for broken in broken_texts:
         assert find_faults([Line("train", "a", 1, broken, "x")], ["encoding"])[0], broken
-    assert not find_faults([Line("train", "a", 1, "DE MANHÃ O SOL", "été là")], ["encoding"])[0]
+    for text in ("DE MANHÃ O SOL", "été là", "Âşık Veysel bir ozandır.", "Âşığım sana."):
+        assert not find_faults([Line("train", "a", 1, text, "x")], ["encoding"])[0], text
 
 
 @pytest.mark.parametrize(("first", "last"), [(113, 210), (201, 400), (101, 400)])

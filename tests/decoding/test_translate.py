@@ -13,9 +13,10 @@ import torch
 import entente
 import entente.decoding.translate as module
 from bad_inputs import run
+from entente.data.text import sentences_of
 from entente.data.tokenizer import BOS, Vocabulary
 from entente.decoding.search import Hypothesis
-from entente.decoding.translate import sentences_of, translate, translate_lines
+from entente.decoding.translate import translate, translate_lines
 from entente.errors import InputError
 
 SENTENCES = ["Le chat voit le chien.", "Le grand chien dort !", "« Le chat mange ? »", "Le Dr. Petit dort…"]

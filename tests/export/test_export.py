@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
@@ -171,7 +172,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ended.code == 0, ended
     lines = (folder / "test.fr").read_text(encoding="utf-8").splitlines()
     (folder / "in.txt").write_text(
-        "\n".join([*lines, "", "\ufeffLe chat\u00a0voit  l\u2019a\u00admi\u00a0!"]) + "\n", encoding="utf-8"
+        "\n".join(
+            [*lines, "", "\ufeffLe chat\u00a0voit  l\u2019a\u00admi\u00a0!", "LE CHAT SUIT L\u2019AMI.", " ".join(lines[:23])]
+        )
+        + "\n",
+        encoding="utf-8",
     )
     return folder
 
@@ -181,13 +186,19 @@ def test_the_folder_translates_by_itself(format: str, trained: Path, tmp_path: P
     ended = command(f"export checkpoint=run format={format} output={tmp_path / 'new'}", trained)
     assert ended.code == 0 and "20 of 20 sentences are translated exactly as Entente translates them" in ended.out, ended
     assert sorted(path.suffix for path in (tmp_path / "new").iterdir() if path.suffix in (".md", ".py", ".spm")) == [
-        *(".md", ".py", ".spm", ".spm")
+        *(".md", ".py", ".py", ".spm", ".spm")
     ]
     assert command("translate checkpoint=run input=in.txt output=out.txt", trained).code == 0
-    code = "import sys, runpy; sys.modules['entente'] = None; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
-    program = [sys.executable, "-I", "-c", code, tmp_path / "new" / "translate.py"]
-    done = subprocess.run(program, input=(trained / "in.txt").read_bytes(), capture_output=True)
+    code = "import sys, runpy; sys.modules['entente'] = None; runpy.run_path('translate.py', run_name='__main__')"
+    program = [sys.executable, "-c", code]
+    done = subprocess.run(program, input=(trained / "in.txt").read_bytes(), capture_output=True, cwd=tmp_path / "new")
     assert done.stdout == (trained / "out.txt").read_bytes(), done.stderr.decode()
+
+
+def test_nothing_but_numbers_comes_from_the_model_into_a_script() -> None:
+    for file in ("ctranslate2.py.txt", "huggingface.py.txt"):
+        names = Template((Path(ctranslate2.__file__).parent / file).read_text(encoding="utf-8")).get_identifiers()
+        assert {*names} == {"beam", "plain", "factor", "offset", "penalty"}
 
 
 def test_int8_is_smaller_and_says_how_many_translations_are_equal(trained: Path, tmp_path: Path) -> None:

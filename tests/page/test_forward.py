@@ -27,9 +27,8 @@ from entente.attention.interventions import (
     unmask,
     weights,
 )
-from entente.data.files import clean
+from entente.data.text import clean, distinct_words
 from entente.data.tokenizer import BOS, EOS, Tokenizer, Vocabulary
-from entente.data.words import distinct_words
 from entente.decoding.search import search
 from entente.models.seq2seq import Seq2Seq
 from entente.page import PATTERNS, tokenizer_data

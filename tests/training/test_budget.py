@@ -123,6 +123,26 @@ def test_the_recipe_follows_from_the_text_below_everything_else(
             assert node == value or (isinstance(value, dict) and value.items() <= node.items()), key
 
 
+def test_the_recipe_counts_pairs_as_often_as_an_epoch_has_them_and_words_of_the_whole_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("entente.commands.train.SAMPLE", 10)
+    for name, count, length in (("short", 101, 1), ("long", 23, 11)):
+        lines = [" ".join([f"{name}{i}", *["mot"] * (length - 1)]) for i in range(count)]
+        (tmp_path / f"{name}.tsv").write_text("fr\ten\n" + "".join(f"{line}\t{line}\n" for line in lines), encoding="utf-8")
+    asked: list[Any] = []
+    monkeypatch.setattr("entente.commands.train.for_corpus", lambda *values: asked.append(values) or for_corpus(*values))
+    monkeypatch.setattr("entente.commands.train.train_run", lambda _: None)
+    extra = "+data.extra.long.file=long.tsv data.extra.long.weight=7"
+    ended = command(f"train data=files data.train=short.tsv data.valid=long.tsv {extra} output_dir=.", tmp_path)
+    assert ended.code == 0, ended.err
+    [(pairs, words, characters, _)] = asked
+    assert pairs == 101 + 7 * 23 and characters > 10
+    assert words == pytest.approx(
+        (8 * 1 + 2 * 7 * 11) / (8 + 2 * 7)
+    )  # 8 short and 2 long ones are read, of which each counts 7 times
+
+
 @pytest.mark.parametrize(
     ("expected", "bleu", "nll", "train_nll"),
     [

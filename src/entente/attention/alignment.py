@@ -18,8 +18,8 @@ from torch import Tensor
 
 from entente.attention.record import AttentionMap, Side, sides_of
 from entente.data.alignments import Gold, Link, Span
+from entente.data.text import CHARACTER, UNSPACED
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Tokenizer, Vocabulary
-from entente.data.words import CHARACTER, UNSPACED
 
 Step = Literal["produced", "read"]
 STEPS: tuple[Step, ...] = get_args(Step)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from entente.checkpoint import TrainedRun
-from entente.data.files import clean
+from entente.data.text import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import greedy
 from entente.decoding.translate import translate

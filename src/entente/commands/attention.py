@@ -20,7 +20,7 @@ from entente.commands.stored import stored_corpus
 from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.batches import split_of
-from entente.data.files import clean
+from entente.data.text import clean
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.models.seq2seq import Seq2Seq

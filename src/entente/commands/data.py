@@ -19,8 +19,8 @@ from entente.commands.settings import InspectSettings
 from entente.console import Task
 from entente.data.corpora import READERS, Corpus, Sources, read_corpus
 from entente.data.faults import RULES, SURE, Fault, Line, by_row, find_faults, shifts
-from entente.data.files import clean
 from entente.data.inspection import leaks, measure
+from entente.data.text import clean
 from entente.data.tokenizer import SEPARATORS, Vocabulary
 from entente.errors import InputError
 from entente.files import write_text

@@ -6,6 +6,7 @@ Face's transformers. The folder has a README and a script that translates. Some 
   entente export checkpoint=outputs/RUN format=huggingface output=my-model
 """
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,10 +17,11 @@ from string import Template
 from entente import checkpoint
 from entente.commands.settings import ExportSettings
 from entente.console import Task, log
-from entente.data.files import INVISIBLE, SPACES, read_lines
+from entente.data import text
+from entente.data.files import read_lines
 from entente.data.tokenizer import MAX_PIECES
 from entente.decoding.search import length_limit, search_name, translation_search
-from entente.decoding.translate import translate
+from entente.decoding.translate import translate_lines
 from entente.errors import InputError
 from entente.export import ctranslate2, huggingface
 from entente.files import write_text
@@ -47,12 +49,11 @@ def main(settings: ExportSettings) -> None:
         names = {"src": run.languages[0], "tgt": run.languages[1], "model": run.summary(), "name": output.name}
         names |= {"factor": str(search.length_factor), "offset": str(search.length_offset)}
         names |= {"beam": str(search.beam), "penalty": str(search.length_penalty), "plain": str(run.vocabulary.src.plain)}
-        patterns = {"spaces": SPACES, "invisible": INVISIBLE}
-        names |= {name: pattern.pattern.encode("unicode_escape").decode() for name, pattern in patterns.items()}
+        shutil.copy(text.__file__, folder / "text.py")
         for file in (Path("translate.py"), Path("README.md")):
             template = Template((FILES / f"{settings.format}{file.suffix}.txt").read_text(encoding="utf-8"))
             write_text(folder / file, template.substitute(names))
-        ours = [run.vocabulary.text(n_best[0].tokens) for n_best in translate(run.model, run.vocabulary, sentences, search)]
+        ours = [best.text for [best] in translate_lines(run.model, run.vocabulary, sentences, search)]
         equal = sum(a == b for a, b in zip(ours, theirs(folder, sentences), strict=True))
         output.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(output)
@@ -76,8 +77,8 @@ def sentences_to_compare(settings: ExportSettings) -> list[str]:
 def theirs(folder: Path, sentences: list[str]) -> list[str]:
     """Returns the translations that the folder's own script prints."""
     command = [sys.executable, str(folder / "translate.py")]
-    text = "".join(f"{sentence}\n" for sentence in sentences)
-    done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    lines = "".join(f"{sentence}\n" for sentence in sentences)
+    done = subprocess.run(command, input=lines.encode(), capture_output=True, check=False)
     if done.returncode:
         problem = done.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
         raise InputError(f"{folder.name}/translate.py: cannot translate ({problem})")

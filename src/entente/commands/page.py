@@ -17,8 +17,9 @@ from entente.attention.record import has_attention
 from entente.commands.settings import PageSettings
 from entente.console import Task, log
 from entente.data.corpora import read_corpus
-from entente.data.files import clean, raw_lines
+from entente.data.files import raw_lines
 from entente.data.module import TranslationData
+from entente.data.text import clean
 from entente.errors import InputError
 from entente.files import read_file, write_text
 from entente.page import LIMIT, Sentence, Shown, html

@@ -16,7 +16,7 @@ from entente.attention.trace import Labels, examples, show, trace
 from entente.commands.settings import TraceSettings
 from entente.commands.translate import standard_output
 from entente.console import log
-from entente.data.files import clean
+from entente.data.text import clean
 from entente.data.tokenizer import BOS, EOS
 from entente.files import write_text
 from entente.process import prepare_process

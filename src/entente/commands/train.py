@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from entente.ablation import variants
 from entente.ablation.effect import check_effect
 from entente.cli import Composition, check, compose, compose_checked, key_of
 from entente.console import log
 from entente.data.corpora import read_corpus
+from entente.data.text import count_words
 from entente.data.tokenizer import texts
-from entente.data.words import count_words
 from entente.distributed import share
 from entente.errors import InputError
 from entente.files import read_yaml
@@ -30,7 +32,7 @@ from entente.validation import validate
 
 # Settings of `trainer` that, like output_dir, may be changed with resume=DIRECTORY, for example on another machine.
 OF_THE_MACHINE = ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")
-SAMPLE = 10_000  # pairs whose words are counted
+SAMPLE = 10_000  # maximum number of pairs whose words are counted
 
 
 def main(settings: RunSettings, composition: Composition) -> Path:
@@ -62,19 +64,21 @@ def completed(settings: RunSettings, composition: Composition) -> RunSettings:
 
 def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[RunSettings, Composition]:
     """Reads the corpus, and composes the configuration again, with the settings that follow from its size."""
-    text = read_corpus(settings.data, Path(settings.output_dir) / "cache").train
-    sample = text.select(range(min(len(text), SAMPLE)))
-    sides = [[*chain.from_iterable(texts(sample, side))] for side in ("src", "tgt")]
-    words = max(sum(map(count_words, lines)) for lines in sides) / len(sample)
+    corpus = read_corpus(settings.data, Path(settings.output_dir) / "cache")
+    rows = range(0, len(corpus.train), -(-len(corpus.train) // SAMPLE))  # evenly, since many texts are sorted by length
+    weights = np.ones(len(corpus.train)) if corpus.weights is None else corpus.weights
+    sides = [[*chain.from_iterable(texts(corpus.train.select(rows), side))] for side in ("src", "tgt")]
+    words = max(float(np.average([*map(count_words, lines)], weights=weights[rows])) for lines in sides)
     characters = len({character for lines in sides for line in lines for character in line})
     wanted = settings.trainer.epochs if "trainer.epochs" in map(key_of, composition.overrides) else None
-    recipe = for_corpus(len(text), words, characters, wanted)
+    pairs = int(weights.sum())
+    recipe = for_corpus(pairs, words, characters, wanted)
     if settings.overfit:  # an epoch is one batch
         recipe["trainer"] = {}
     composition = compose("train", composition.overrides, composition.config_dir, recipe)
     settings = validate(RunSettings, composition.values)
     if not settings.init:  # which has its own pieces
-        log.info("%s (recipe=%s)", summary(len(text), settings), composition.choices["recipe"])
+        log.info("%s (recipe=%s)", summary(pairs, settings), composition.choices["recipe"])
     return settings, composition
 
 

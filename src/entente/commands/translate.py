@@ -23,11 +23,11 @@ import torch
 from entente import checkpoint, escape
 from entente.commands.settings import TranslateSettings
 from entente.console import Task, log
-from entente.data.files import clean, read_lines
+from entente.data.files import read_lines
+from entente.data.text import clean, sources_of, unseen
 from entente.data.tokenizer import Tokenizer
-from entente.data.words import unseen
 from entente.decoding.search import CUT, Sampling, length_penalty, search_name, translation_search
-from entente.decoding.translate import Translation, sources_of, translate_lines
+from entente.decoding.translate import Translation, translate_lines
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.process import prepare_process
@@ -40,6 +40,8 @@ CHUNK = 1000  # lines translated in one call
 
 def main(settings: TranslateSettings) -> None:
     prepare_process(settings.threads, log_to_stderr=True)
+    if settings.input and settings.output and Path(settings.output).exists() and Path(settings.output).samefile(settings.input):
+        raise InputError(f"output={settings.output}: this is the input; give another file")
     run = checkpoint.load(settings.checkpoint)
     search = with_changes(translation_search(run.settings.search), settings.search.model_dump())
     device = None if settings.accelerator == "cpu" else torch.accelerator.current_accelerator(check_available=True)

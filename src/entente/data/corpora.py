@@ -23,16 +23,16 @@ from datasets.table import MemoryMappedTable
 from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.cache import build_once, name_of
-from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
+from entente.data.files import Columns, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import NumberedPair, Pair, Pairs, hold_out, match_key
+from entente.data.text import clean, count_words
 from entente.data.tokenizer import SPECIAL
-from entente.data.words import count_words
 from entente.errors import InputError, reason
 from entente.files import write_text
 from entente.settings import DataSettings, FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
 from entente.validation import flat, to_text
 
-VERSION = 4  # of the stored corpora; raise it whenever the same settings and files would give other pairs
+VERSION = 5  # of the stored corpora; raise it whenever the same settings and files would give other pairs
 SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 URL = ("http://", "https://")
@@ -251,7 +251,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     evaluated = {name: text for name, (text, *_) in sources.items() if name != "train"}
     parts = {name: Pairs(usable(name, text), folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
     masks = [np.ones(len(text), bool) for text in texts]  # which pairs to train on
-    if "valid" not in parts:
+    if "valid" not in parts and len(texts[0]):
         rows = _held_out_rows(texts[0], settings, with_test="test" not in parts)
         masks[0] = rows.pop("train")
         parts |= {name: Pairs(compress(texts[0], mask), folder / f"{name}.arrow", name) for name, mask in rows.items()}

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from entente.console import show_progress
-from entente.data.files import clean
 from entente.data.inspection import SUSPECT, misalignment
 from entente.data.pairs import Pair, match_key
-from entente.data.words import distinct_words
+from entente.data.text import clean, distinct_words
 
 RULES = {
     "empty": "a side is empty",
@@ -40,7 +39,7 @@ PATTERNS = {  # searched for in the text as it is in the file
     "entity": re.compile(r"&(?:[a-z][a-z0-9]{1,8}|#\d{2,7}|#x[0-9a-f]{2,6});", re.IGNORECASE),
     "tag": re.compile(r"</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>", re.IGNORECASE),
     # UTF-8 read as Windows-1252 or Latin-1. The second byte of à becomes a no-break space, which a program may have changed.
-    "encoding": re.compile("\ufffd|[ÂÃÄÅÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s"),
+    "encoding": re.compile("\ufffd|[ÂÃÄÅÐÑ][\x80-¿ŒœŠšŸŽžƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s"),
 }
 DIGIT, JOINERS = re.compile(r"\d"), re.compile("[\u200c\u200d]")  # joiners, with which some scripts spell
 COMMON, OTHER_LANGUAGE = 8, -1.0  # pairs with a word that tells the sides apart; the mean log-odds of a sentence's words
@@ -93,7 +92,7 @@ def find_faults(lines: Sequence[Line], rules: Sequence[str] = SURE) -> tuple[lis
         faults += (fault for fault in _by_language(texts) if fault.rule in rules)
     corresponds = True
     if {"misaligned", "shifted"} & {*rules}:
-        score = misalignment(texts[0], texts[1], len(lines))
+        score = misalignment(*texts)
         faults += (fault for fault in _by_score(lines, score) if fault.rule in rules)
         corresponds = bool(score.any())
     order = [*RULES]

@@ -11,7 +11,6 @@ import json
 import lzma
 import re
 import sys
-import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -23,16 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from entente.data.pairs import NumberedPair, Pair
+from entente.data.text import clean
 from entente.errors import InputError, reason
 
 Row = tuple[int, Sequence[Any]]  # its number, and its cells
 OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}  # by a file's first bytes
 DELIMITERS, SAMPLE = ",;\t|", 100  # of CSV; the lines that decide between them
-SPACES = re.compile("[\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")  # the tab, and all spaces (category Zs) but U+0020
-# Format characters. The joiners U+200C and U+200D stay between letters of scripts that spell with them (Arabic to Mongolian).
-INVISIBLE = re.compile(
-    "[\u00ad\u200b\u200e\u200f\u2060\ufeff]|(?<![\u0600-\u18af])[\u200c\u200d]|[\u200c\u200d](?![\u0600-\u18af])"
-)
 
 
 class Columns(NamedTuple):
@@ -59,12 +54,6 @@ class Columns(NamedTuple):
                 advice = "give each column by its name, or by its number from 1"
                 raise InputError(f"{where}: no column is named {' or '.join(names)}; {advice}")
         return places
-
-
-def clean(line: str) -> str:
-    """Drops INVISIBLE characters, replaces SPACES with ordinary ones, converts a line to NFC, and strips leading and trailing
-    white space. All text is cleaned in this way before it is tokenized, in training and in translation."""
-    return unicodedata.normalize("NFC", SPACES.sub(" ", INVISIBLE.sub("", line))).strip()
 
 
 def read_lines(path: Path | None) -> Iterator[str]:

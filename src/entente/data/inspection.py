@@ -11,8 +11,8 @@ from entente.console import show_progress
 from entente.data.batches import Rows
 from entente.data.corpora import Corpus
 from entente.data.pairs import match_key
+from entente.data.text import count_words, distinct_words
 from entente.data.tokenizer import Vocabulary, texts
-from entente.data.words import count_words, distinct_words
 
 SIDES = ("src", "tgt")
 SUSPECT = 0.75  # a score of `misalignment` that hardly any pair reaches in a corpus of careful translations
@@ -53,29 +53,29 @@ def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
     return chain.from_iterable(texts(pairs, *sides))
 
 
-def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.ndarray:
+def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of deliberately mismatched pairs. All scores
     are 0 unless a fifth of the pairs score better than nearly all mismatched ones, so that most of a text may be misaligned.
-    The first n_train pairs are those of train.
 
     The score measures by how much each word's best match on the other side is weaker than usual. The strength of a match is the
-    pointwise mutual information of the two words in the other pairs of train (Church & Hanks 1990).
+    pointwise mutual information of the two words in the other pairs (Church & Hanks 1990).
     """
     src_words, tgt_words = (
         Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)
         for first, side in ((0, src), (TYPES, tgt))
     )
-    some = np.arange(0, n_train, -(-n_train // CONTROLS))
-    pairs = [(row, row) for row in range(len(src_words))] + list(zip(some, np.roll(some, len(some) // 2), strict=True))
+    n = len(src_words)
+    some = np.arange(0, n, -(-n // CONTROLS))
+    pairs = [(row, row) for row in range(n)] + list(zip(some, np.roll(some, len(some) // 2), strict=True))
     together, alone, usual = np.zeros((TYPES, TYPES), np.float32), np.zeros(2 * TYPES), np.zeros(2 * TYPES)
-    for row in range(n_train):
+    for row in range(n):
         together[np.ix_(src_words[row], tgt_words[row] - TYPES)] += 1
         alone[np.append(src_words[row], tgt_words[row])] += 1
     score = np.zeros(len(pairs))
     for at, (i, j) in enumerate(pairs):
         show_progress(f"scoring pairs, {at / len(pairs):.0%}")
-        self_count = int(at < n_train)  # a pair's own counts are left out, since they let rare words explain each other
-        expected = np.outer(alone[src_words[i]] - self_count, alone[tgt_words[j]] - self_count) / n_train
+        self_count = int(at < n)  # a pair's own counts are left out, since they let rare words explain each other
+        expected = np.outer(alone[src_words[i]] - self_count, alone[tgt_words[j]] - self_count) / n
         joint = together[np.ix_(src_words[i], tgt_words[j] - TYPES)] - self_count
         information = np.log((joint + PRIOR) / (expected + PRIOR))
         gain = np.append(information.max(1, initial=0), information.max(0, initial=0))
@@ -85,8 +85,8 @@ def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.nda
     for at, (i, j) in enumerate(pairs):
         score[at] += usual[src_words[i]].sum() + usual[tgt_words[j]].sum()
         score[at] /= max(1, len(src_words[i]) + len(tgt_words[j])) ** 0.5
-    score, mismatched = score[: len(src_words)], score[len(src_words) :]
-    train, limit = score[:n_train], np.percentile(mismatched, 2)
-    typical = np.median(train[train < limit]) if (train < limit).mean() > 0.2 else np.inf  # of pairs that are surely aligned
+    score, mismatched = score[:n], score[n:]
+    aligned = score < np.percentile(mismatched, 2)  # surely
+    typical = np.median(score[aligned]) if aligned.mean() > 0.2 else np.inf
     distance = np.median(mismatched) - typical
     return (score - typical) / distance if distance > NEAR else np.zeros(len(score))

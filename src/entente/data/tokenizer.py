@@ -20,7 +20,7 @@ from torch import Tensor
 from entente.console import show_share
 from entente.data.cache import build_once, name_of
 from entente.data.pairs import BLOCK
-from entente.data.words import count_words
+from entente.data.text import MARK_SPACES, as_typed, count_words
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.settings import TokenizerSettings
@@ -45,9 +45,7 @@ OPTIONS: dict[str, Any] = {
     "eos_id": EOS,
 }
 BYTES = 256
-APOSTROPHES = str.maketrans("\u2018\u2019\u02bc", "'''")
 SURROGATE = re.compile("[\ud800-\udfff]")  # how Python reads bytes that are not UTF-8
-SPACES = re.compile(" +(?=[?!;:])")  # in "l’été ?", which people type as "l'été?"
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
 # In training they become spaces. In `encode` they fall back to bytes, unless they are pieces.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
@@ -105,11 +103,11 @@ class Tokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._processor.encode([SPACES.sub("", text.translate(APOSTROPHES)) if self.plain else text for text in texts])
+        return self._processor.encode([as_typed(text) if self.plain else text for text in texts])
 
     def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Converts spans [start, end) in a text to spans in its decoded pieces, which lack some spaces if `plain`."""
-        lost = [i for match in SPACES.finditer(text) for i in range(*match.span())] if self.plain else []
+        lost = [i for match in MARK_SPACES.finditer(text) for i in range(*match.span())] if self.plain else []
         return [(start - bisect_left(lost, start), end - bisect_left(lost, end)) for start, end in spans]
 
     def refuse_too_long(self, sentence: str, where: str) -> None:

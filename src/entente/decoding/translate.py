@@ -1,6 +1,5 @@
 """Translates text: cleans and tokenises it, then searches in batches of similar source length, on all cores of a CPU."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -10,9 +9,8 @@ import torch
 from torch import nn
 
 from entente.data.batches import Batch, EvaluationBatches, Rows
-from entente.data.files import clean
+from entente.data.text import clean, is_in_capitals, sources_of
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.data.words import count_words
 from entente.decoding.search import Hypothesis, Sampling, greedy, length_penalty, search
 from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
@@ -22,24 +20,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Report = Callable[[Iterator[Any]], Iterable[Any]]
 MAX_TOKENS = 2048  # of a batch
-LETTER, WORDS = re.compile(r"[^\W\d_]"), re.compile(r"[^\W\d_]{2,}")
-LONG = 60  # words of a line above which its sentences are translated one by one
-# The end of a sentence, before the letter with which the next begins
-END = re.compile(r"""[.!?…](?:\s?[»”"')]){0,3}\s+(?=[«“"¿¡(\s]{0,4}([^\W\d_]))""")
-TITLES = ("mm", "mme", "mlle", "mr", "mrs", "ms", "dr", "st", "prof")  # words whose full stop ends no sentence
-
-
-def sentences_of(line: str) -> list[str]:
-    """Returns the sentences of a line of more than LONG words, or the line itself."""
-    if count_words(line) <= LONG:
-        return [line]
-    places = [0]
-    for match in END.finditer(line):
-        word = re.split(r"\W", line[max(0, match.start() - 5) : match.start()])[-1]
-        is_initial = len(word) == 1 and word.isupper()  # as in "J. Smith"
-        if match[1].isupper() and not (match[0][0] == "." and (is_initial or word.casefold() in TITLES)):
-            places.append(match.end())
-    return [line[start:end].strip() for start, end in zip(places, [*places[1:], len(line)], strict=True)]
 
 
 class Translation(NamedTuple):
@@ -71,9 +51,8 @@ def translate_lines(
     sampling: Sampling | None = None,
     first: int = 0,
 ) -> list[list[Translation]]:
-    """Returns the n best translations of each line; for the arguments, see `translate`. Models are bad at lines that are unlike
-    their training text, so where there is only one translation, which has no prefix and is not drawn, long lines are translated
-    sentence by sentence, and lines in capitals as if they were in small letters; their translation is put in capitals."""
+    """Returns the n best translations of each line; for the arguments, see `translate`. If there is only one, without a prefix
+    and not drawn at random, each of the `sources_of` a line is translated, and put in capitals if the line is."""
     is_plain = settings.n_best == 1 and not prefixes and not sampling
     parts = [sources_of(line, is_plain) for line in lines]
     results = iter(translate(model, vocabulary, [*chain.from_iterable(parts)], settings, prefixes, sampling, first))
@@ -82,24 +61,9 @@ def translate_lines(
         for texts in parts
     ]
     return [
-        [each._replace(text=each.text.upper()) for each in translations] if is_plain and _shouts(line) else translations
+        [each._replace(text=each.text.upper()) for each in translations] if is_plain and is_in_capitals(line) else translations
         for translations, line in zip(n_best, lines, strict=True)
     ]
-
-
-def sources_of(line: str, is_plain: bool) -> list[str]:
-    """Returns the sentences that are translated for a line: if `is_plain`, its sentences, in small letters if it is in
-    capitals, and otherwise the line. All are cleaned."""
-    sentences = sentences_of(clean(line)) if is_plain else [clean(line)]
-    return [_quiet(sentence) for sentence in sentences] if is_plain and _shouts(line) else sentences
-
-
-def _quiet(sentence: str) -> str:
-    return LETTER.sub(lambda letter: letter[0].upper(), sentence.lower(), 1)
-
-
-def _shouts(line: str) -> bool:
-    return line.isupper() and len(WORDS.findall(line)) > 1
 
 
 def translate(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from entente.attention.record import NAME_OF_KIND, record, target_log_probabilities
 from entente.checkpoint import TrainedRun
-from entente.data import files, tokenizer, words
+from entente.data import text, tokenizer
 from entente.data.alignments import Gold
 from entente.data.tokenizer import EOS, Tokenizer, Vocabulary
 from entente.decoding.search import greedy
@@ -28,13 +28,13 @@ SCRIPTS = ("forward.js", "tokenizer.js", "search.js", "interventions.js", "texts
 ALTERNATIVES, LIMIT = 5, 128  # likeliest pieces that the page shows at each place, and pieces that it reads, as in view.js
 # Regular expressions with which text is cleaned and split into words: they mean the same in JavaScript.
 PATTERNS = {
-    "invisible": files.INVISIBLE.pattern,
-    "spaces": files.SPACES.pattern,
+    "invisible": text.INVISIBLE.pattern,
+    "spaces": text.SPACES.pattern,
     "separators": tokenizer.SEPARATORS.pattern,
-    "apostrophes": f"[{''.join(map(chr, tokenizer.APOSTROPHES))}]",
-    "spacesBeforeMarks": tokenizer.SPACES.pattern,
-    "unspaced": words.UNSPACED,
-    "character": words.CHARACTER,
+    "apostrophes": f"[{''.join(map(chr, text.APOSTROPHES))}]",
+    "spacesBeforeMarks": text.MARK_SPACES.pattern,
+    "unspaced": text.UNSPACED,
+    "character": text.CHARACTER,
 }
 TEMPLATES = Environment(loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
@@ -146,7 +146,7 @@ def first_result(run: TrainedRun, source: str) -> dict[str, Any]:
     """Returns what the page shows before it has read its weights: the greedy translation of a sentence, the likeliest pieces at
     each place with their log-probabilities, and the attention weights (L, H, rows, columns) by kind."""
     model, vocabulary = run.model, run.vocabulary
-    [src] = vocabulary.encode_src([files.clean(source)])
+    [src] = vocabulary.encode_src([text.clean(source)])
     tgt, _, ended = translate(model, vocabulary, [source], greedy(run.settings.search))[0][0]
     log_p = target_log_probabilities(model, src, tgt).cpu()  # (T, V)
     top = log_p.topk(min(ALTERNATIVES, log_p.size(1)))

@@ -21,8 +21,8 @@ from entente import checkpoint, distributed
 from entente.console import Task, clock, log
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
+from entente.data.text import known_words
 from entente.data.tokenizer import Vocabulary, texts
-from entente.data.words import known_words
 from entente.errors import InputError
 from entente.evaluation import Evaluation, show, write_translations
 from entente.fast.attach import attach

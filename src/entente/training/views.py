@@ -28,8 +28,8 @@ from entente.attention.numbers import measure, pairs_of
 from entente.attention.record import NAME_OF_KIND, TO_SOURCE, has_attention, record
 from entente.console import Task
 from entente.data.batches import to_device
-from entente.data.files import clean
 from entente.data.module import TranslationData
+from entente.data.text import clean
 from entente.decoding.translate import translate
 from entente.evaluation import scores_table
 from entente.settings import ViewsSettings
