@@ -14,6 +14,7 @@ from sacrebleu.metrics import BLEU
 
 from entente.console import Task, exit_codes, start_log
 from entente.data.files import Columns, read_pairs
+from entente.data.text import as_typed, clean
 from entente.errors import InputError
 from entente.trained import load
 
@@ -46,8 +47,11 @@ def numbers(pair: Pair, generator: random.Random) -> Pair:
     return src, tgt
 
 
+RAW = "CAPITALS, translated as they are"  # Entente translates a line in capitals as if it were in small letters
 CHANGES: dict[str, Callable[[Pair, random.Random], Pair]] = {
+    RAW: lambda pair, _: (pair[0].upper(), pair[1].upper()),
     "CAPITALS": lambda pair, _: (pair[0].upper(), pair[1].upper()),
+    "punctuation as people type it": lambda pair, _: (as_typed(pair[0]), pair[1]),
     "small letters": lambda pair, _: (pair[0].lower(), pair[1]),
     "no full stop": lambda pair, _: (re.sub(r"\s*[.!?…]+$", "", pair[0]), pair[1]),
     "letters swapped": typos,
@@ -59,7 +63,8 @@ def main(checkpoint: str, files: list[str]) -> None:
     model = load(checkpoint)
     print("| text | change | pairs | BLEU before | BLEU after | difference |\n|---|---|---|---|---|---|")
     for file in files:
-        pairs = [(src, tgt) for _, src, tgt in read_pairs(Path(file), Columns(("fr", "en"), (1, 2))) if src and tgt]
+        rows = read_pairs(Path(file), Columns(("fr", "en"), (1, 2)))
+        pairs = [(clean(src), clean(tgt)) for _, src, tgt in rows if src and tgt]
         with Task(f"translating {file}"):
             plain = dict(zip(pairs, model.translate([src for src, _ in pairs], beam=1), strict=True))
         for name, change in CHANGES.items():
@@ -68,7 +73,8 @@ def main(checkpoint: str, files: list[str]) -> None:
             if not changed:
                 continue
             with Task(f"translating {file}: {name}"):
-                after = model.translate([src for src, _ in changed.values()], beam=1)
+                sources = [src for src, _ in changed.values()]
+                after = model.translate(sources, beam=1, prefix="" if name == RAW else None)
             scores = [
                 BLEU().corpus_score(hypotheses, [references]).score
                 for hypotheses, references in (

@@ -15,6 +15,7 @@ def test_each_change_is_what_its_name_says() -> None:
     changed = {name: change(PAIR, random.Random(1)) for name, change in CHANGES.items()}
     assert changed["CAPITALS"] == (PAIR[0].upper(), PAIR[1].upper())
     assert changed["small letters"] == (PAIR[0].lower(), PAIR[1]) and changed["no full stop"][0].endswith("là-bas")
+    assert changed["punctuation as people type it"][0] == PAIR[0].replace(" !", "!")
     typo = changed["letters swapped"][0]
     assert sorted(typo) == sorted(PAIR[0]) and sum(a != b for a, b in zip(typo, PAIR[0], strict=True)) == 2
     assert CHANGES["letters swapped"](("En 1998", "In 1998"), random.Random(1)) == ("En 1998", "In 1998")
@@ -33,4 +34,4 @@ def test_the_table_has_a_row_for_each_change(base: Path, tmp_path: Path, capsys:
     (tmp_path / "few.tsv").write_text("\t".join(PAIR) + "\nLe chat dort.\tThe cat sleeps.\n")
     main(str(base / "run"), [str(tmp_path / "few.tsv")])
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| few")]
-    assert [row[1] for row in rows] == [*CHANGES] and [int(row[2]) for row in rows] == [2, 2, 2, 2, 1]
+    assert [row[1] for row in rows] == [*CHANGES] and [int(row[2]) for row in rows] == [2, 2, 1, 2, 2, 2, 1]
