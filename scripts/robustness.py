@@ -74,7 +74,7 @@ def main(checkpoint: str, files: list[str]) -> None:
                 continue
             with Task(f"translating {file}: {name}"):
                 sources = [src for src, _ in changed.values()]
-                after = model.translate(sources, beam=1, prefix="" if name == RAW else None)
+                after = model.translate(sources, beam=1, prefix=[""] * len(sources) if name == RAW else None)
             scores = [
                 BLEU().corpus_score(hypotheses, [references]).score
                 for hypotheses, references in (
