@@ -1,13 +1,17 @@
-"""Measures what changes of the source cost in BLEU:  python scripts/robustness.py CHECKPOINT PAIRS ...
+"""Measures what changes of the source cost in BLEU, and makes training text with such changes:
 
-CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target. Each change is made to all pairs that it
-can change; the table has the BLEU of these pairs before and after. Greedy search. Random choices are the same each time.
+    python scripts/robustness.py measure CHECKPOINT PAIRS ...
+    python scripts/robustness.py vary PAIRS NUMBER > varied.tsv
+
+CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target. `measure` makes each change to all pairs
+that it can change; the table has the BLEU of these pairs before and after. Greedy search. `vary` prints NUMBER of the pairs,
+with sources in small letters, without the full stop, or both. Random choices are the same each time.
 """
 
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU
@@ -20,6 +24,7 @@ from entente.trained import load
 
 Pair = tuple[str, str]
 NUMBER = re.compile(r"(?<![\d.,])[1-9]\d*(?![\d.,])")
+FULL_STOP = re.compile(r"\s*[.!?…]+$")
 TYPO_EVERY = 8  # words
 
 
@@ -53,18 +58,33 @@ CHANGES: dict[str, Callable[[Pair, random.Random], Pair]] = {
     "CAPITALS": lambda pair, _: (pair[0].upper(), pair[1].upper()),
     "punctuation as people type it": lambda pair, _: (as_typed(pair[0]), pair[1]),
     "small letters": lambda pair, _: (pair[0].lower(), pair[1]),
-    "no full stop": lambda pair, _: (re.sub(r"\s*[.!?…]+$", "", pair[0]), pair[1]),
+    "no full stop": lambda pair, _: (FULL_STOP.sub("", pair[0]), pair[1]),
     "letters swapped": typos,
     "other numbers": numbers,
 }
 
 
-def main(checkpoint: str, files: list[str]) -> None:
+def read(file: str) -> list[Pair]:
+    rows = read_pairs(Path(file), Columns(("fr", "en"), (1, 2)))
+    return [(clean(src), clean(tgt)) for _, src, tgt in rows if src and tgt]
+
+
+def vary(file: str, number: int) -> Iterator[Pair]:
+    """Yields pairs chosen at random, with varied sources."""
+    generator = random.Random(1)
+    pairs = read(file)
+    for src, tgt in generator.sample(pairs, min(number, len(pairs))):
+        kind = generator.randrange(3)
+        text = FULL_STOP.sub("", src) if kind != 1 else src
+        yield text.lower() if kind else text, tgt
+
+
+def measure(checkpoint: str, files: list[str]) -> None:
+    """Prints the table."""
     model = load(checkpoint)
     print("| text | change | pairs | BLEU before | BLEU after | difference |\n|---|---|---|---|---|---|")
     for file in files:
-        rows = read_pairs(Path(file), Columns(("fr", "en"), (1, 2)))
-        pairs = [(clean(src), clean(tgt)) for _, src, tgt in rows if src and tgt]
+        pairs = read(file)
         with Task(f"translating {file}"):
             plain = dict(zip(pairs, model.translate([src for src, _ in pairs], beam=1), strict=True))
         for name, change in CHANGES.items():
@@ -92,6 +112,10 @@ def main(checkpoint: str, files: list[str]) -> None:
 if __name__ == "__main__":
     with exit_codes():
         start_log(to_stderr=True)
-        if len(sys.argv) < 3:
-            raise InputError("give a checkpoint and files of pairs: python scripts/robustness.py CHECKPOINT PAIRS ...")
-        main(sys.argv[1], sys.argv[2:])
+        match sys.argv[1:]:
+            case "measure", checkpoint, file, *files:
+                measure(checkpoint, [file, *files])
+            case "vary", file, number if number.isdecimal():
+                print("\n".join("\t".join(pair) for pair in vary(file, int(number))))
+            case _:
+                raise InputError("give measure CHECKPOINT PAIRS ..., or vary PAIRS NUMBER")

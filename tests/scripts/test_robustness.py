@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from robustness import CHANGES, main
+from robustness import CHANGES, measure, vary
 
 PAIR = ("Le 3 mai, 25 chats dorment là-bas !", "On 3 May, 25 cats sleep there at 3!")
 
@@ -32,6 +32,14 @@ def test_each_number_is_replaced_once_by_another() -> None:
 
 def test_the_table_has_a_row_for_each_change(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "few.tsv").write_text("\t".join(PAIR) + "\nLe chat dort.\tThe cat sleeps.\n")
-    main(str(base / "run"), [str(tmp_path / "few.tsv")])
+    measure(str(base / "run"), [str(tmp_path / "few.tsv")])
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| few")]
     assert [row[1] for row in rows] == [*CHANGES] and [int(row[2]) for row in rows] == [2, 2, 1, 2, 2, 2, 1]
+
+
+def test_varied_pairs_are_in_small_letters_or_lack_the_full_stop(tmp_path: Path) -> None:
+    (tmp_path / "all.tsv").write_text("".join(f"Un Chat {i} ?!\tA cat {i}?!\n" for i in range(211)), encoding="utf-8")
+    pairs = [*vary(str(tmp_path / "all.tsv"), 101)]
+    assert len({tgt for _, tgt in pairs}) == 101 and [*vary(str(tmp_path / "all.tsv"), 101)] == pairs
+    sources = [src.replace(tgt.removeprefix("A cat ").removesuffix("?!"), "N") for src, tgt in pairs]
+    assert {*sources} == {"Un Chat N", "un chat N ?!", "un chat N"} and min(map(sources.count, sources)) > 20
