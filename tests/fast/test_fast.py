@@ -22,9 +22,9 @@ from entente.decoding.translate import parallel_map
 from entente.fast.attach import LOSS_ROWS, STANDARD, attach, loss, packed
 from entente.models.attention import MultiHeadAttention
 from entente.models.birnn import BiRNN
-from entente.models.seq2seq import Loss, Seq2Seq, State, causal_mask, select
+from entente.models.seq2seq import Loss, Seq2Seq, causal_mask
 from entente.settings import TransformerSettings
-from numerics import B, close
+from numerics import close
 
 
 def plain_and_fast(model: Any) -> Iterator[Any]:
@@ -279,17 +279,6 @@ def test_attaching_replaces_each_method_once(name: str, src: Tensor, tgt: Tensor
 
 
 # Search
-
-
-def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
-    state = model.encode(src)
-    repeated = torch.arange(B).repeat_interleave(3)
-    written, tokens = select(state.written, repeated), tgt[torch.arange(3 * B) % B]
-    shared, separate = State(written, state.source), select(state, repeated)
-    for step in range(4):
-        hidden, shared = model.decode(tokens[:, [step]], shared)
-        expected, separate = model.decode(tokens[:, [step]], separate)
-        close(hidden, expected)
 
 
 @pytest.mark.parametrize("columns", [5, GROUP_SIZE, 7 * GROUP_SIZE, 11 * GROUP_SIZE + 1, 13 * GROUP_SIZE - 1])

@@ -98,16 +98,6 @@ def test_positions_equal_the_formula_of_section_3_5(d_model: int, start: int) ->
             assert actual[position - start, i].item() == pytest.approx(expected, abs=1e-10)
 
 
-@pytest.mark.parametrize(("dtype", "rounding"), [(torch.bfloat16, 2**-8), (torch.float16, 2**-11)], ids=str)
-@pytest.mark.parametrize("start", [0, 1000, 70_000])  # the largest float16 number is 65,504
-@pytest.mark.parametrize("d_model", [7, 512])
-def test_positions_in_narrow_types_are_rounded_once(d_model: int, start: int, dtype: torch.dtype, rounding: float) -> None:
-    actual = sinusoids(start, 300, d_model, like=torch.empty(0, dtype=dtype))
-    assert actual.dtype == dtype
-    error = (actual.double() - sinusoids(start, 300, d_model, like=normal(1))).abs().max()
-    assert error <= rounding / 2 + 2e-7 * (start + 300)  # angles of up to start + 300 radians are computed in float32
-
-
 def copy_block(theirs: nn.Module, ours: EncoderBlock | DecoderBlock, norm: str) -> None:
     """Copies the weights of the self-attention, the feed-forward network and the norms from our block to torch's layer."""
     norms = ours.before if norm == "pre" else ours.after

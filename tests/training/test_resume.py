@@ -127,6 +127,7 @@ EVERYTHING = [  # that has a state, or changes the order of batches
     "data.batch.both_directions=1",
     "optim.optimizer=muon",
     "optim.schedule=linear",
+    "optim.decay_from=3",
     "checkpoint.average=3",
     "trainer.patience=9",
     "views.heads=5",
