@@ -191,7 +191,7 @@ class TraceSettings(Section):
 
 class SuiteSettings(Section):
     overrides: Annotated[tuple[str, ...], LISTS] = setting((), "settings of all runs, before your own")
-    variants: Names = setting(..., "files in configs/ablation, compared with `baseline` or else with the first")
+    variants: Names = setting(..., "files in configs/ablation, all compared with `baseline`, which is one of them")
 
 
 class AblateSettings(Section):
