@@ -64,11 +64,12 @@ def test_one_line_is_a_corpus_that_gives_few_pieces(folder: Path) -> None:
 
 
 def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
-    (folder / "link.txt").symlink_to("in.txt")
-    ended = run("translate checkpoint=run input=link.txt output=link.txt accelerator=cpu", folder)
+    (folder / "out.txt").write_text("old\n")
+    (folder / "link.txt").symlink_to("out.txt")
+    ended = run("translate checkpoint=run input=in.txt output=link.txt accelerator=cpu", folder)
     assert (ended.code, ended.problems) == (0, "")
-    assert (folder / "link.txt").is_symlink() and (folder / "in.txt").read_text().count("\n") == 2
-    assert "Le chat" not in (folder / "in.txt").read_text()
+    assert (folder / "link.txt").is_symlink() and (folder / "out.txt").read_text().count("\n") == 2
+    assert "old" not in (folder / "out.txt").read_text()
 
 
 def test_commands_that_only_decode_start_quickly(folder: Path) -> None:
