@@ -52,10 +52,14 @@ def numbers(pair: Pair, generator: random.Random) -> Pair:
     return src, tgt
 
 
+def capitals(pair: Pair, _: random.Random) -> Pair:
+    return pair[0].upper(), pair[1].upper()
+
+
 RAW = "CAPITALS, translated as they are"  # Entente translates a line in capitals as if it were in small letters
 CHANGES: dict[str, Callable[[Pair, random.Random], Pair]] = {
-    RAW: lambda pair, _: (pair[0].upper(), pair[1].upper()),
-    "CAPITALS": lambda pair, _: (pair[0].upper(), pair[1].upper()),
+    RAW: capitals,
+    "CAPITALS": capitals,
     "punctuation as people type it": lambda pair, _: (as_typed(pair[0]), pair[1]),
     "small letters": lambda pair, _: (pair[0].lower(), pair[1]),
     "no full stop": lambda pair, _: (FULL_STOP.sub("", pair[0]), pair[1]),

@@ -68,6 +68,11 @@ REFUSED = [
     (("data", {"name": "files"}), "data.train is not set: give it as data.train=VALUE"),
     (("model.d_hidden", 3), "model.d_hidden=3: only model=birnn has this setting"),
     (("data", {"name": "grammar", "max_words": 3}), "data.max_words=3: only data=files,multi30k,opus_books has this setting"),
+    (
+        ("data", {"name": "grammar", "batch": {"foo": 3}}),
+        "data.batch.foo=3: no such setting; did you mean data.batch.max_tokens?",
+    ),
+    (("data", {**FILES, "columns": {"foo": 3}}), "data.columns.foo=3: no such setting; did you mean data.columns.tgt?"),
     (("optin.lr", 3), "optin.lr=3: no such setting; did you mean optim.lr?"),
     (("zzz", 3), "zzz=3: no such setting; --help lists the settings"),
 ]

@@ -51,10 +51,10 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
         if first["type"] == "missing":
             yield f"{key} is not set: give it as {key}=VALUE"
         elif first["type"] == "extra_forbidden":
+            owners = _owners(kind, key)
             leaves = {name: item for name, item in flat({key: value}) if not isinstance(item, Mapping)} or {key: value}
             for name, item in leaves.items():
                 others = f"the settings are {', '.join(settings)}" if len(settings) < FEW else "--help lists the settings"
-                owners = _owners(kind, name)
                 rule = f"no such setting{suggestion(name, settings) or f'; {others}'}"
                 yield f"{name}={to_text(item)}: {f'only {owners} has this setting' if owners else rule}"
         elif first["type"] == "model_type":
@@ -95,7 +95,7 @@ def _owners(kind: type[Section], key: str) -> str:
     part, _, name = key.partition(".")
     mapping = _schema(kind).get("properties", {}).get(part, {}).get("discriminator", {}).get("mapping", {})
     sections = {option: _schema(kind)["$defs"][reference.rpartition("/")[2]] for option, reference in mapping.items()}
-    owners = [option for option, section in sections.items() if name.partition(".")[0] in section["properties"]]
+    owners = [option for option, section in sections.items() if name in section["properties"]]
     return f"{part}={','.join(owners)}" if owners else ""
 
 

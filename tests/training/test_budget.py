@@ -138,9 +138,8 @@ def test_the_recipe_counts_pairs_as_often_as_an_epoch_has_them_and_words_of_the_
     assert ended.code == 0, ended.err
     [(pairs, words, characters, _)] = asked
     assert pairs == 101 + 7 * 23 and characters > 10
-    assert words == pytest.approx(
-        (8 * 1 + 2 * 7 * 11) / (8 + 2 * 7)
-    )  # 8 short and 2 long ones are read, of which each counts 7 times
+    read = 8 + 2 * 7  # 8 short pairs, and 2 long ones, each 7 times
+    assert words == pytest.approx((8 * 1 + 2 * 7 * 11) / read)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,11 @@ SAMPLE = 10_000  # maximum number of pairs whose words are counted
 
 def main(settings: RunSettings, composition: Composition) -> Path:
     """Trains a run and returns its directory."""
-    settings = resumed_settings(settings, composition)
+    return launch(resumed_settings(settings, composition), composition)
+
+
+def launch(settings: RunSettings, composition: Composition) -> Path:
+    """Trains a run with the `resumed_settings`, in as many processes as they say, and returns its directory."""
     with launched(settings.trainer):
         return train_run(settings if settings.resume not in (None, "auto") else completed(settings, composition))
 
@@ -91,7 +95,7 @@ def train(overrides: Sequence[str] = ()) -> TrainedModel:
     settings = resumed_settings(check("train", composition.values, problems), composition)
     if (settings.trainer.devices, settings.trainer.num_nodes) != (1, 1):
         raise InputError("trainer.devices, trainer.num_nodes: set both to 1, or train with the command `entente train`")
-    return load(main(settings, composition))
+    return load(launch(settings, composition))
 
 
 def resumed_settings(settings: RunSettings, composition: Composition) -> RunSettings:

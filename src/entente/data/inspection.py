@@ -86,7 +86,7 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
         score[at] += usual[src_words[i]].sum() + usual[tgt_words[j]].sum()
         score[at] /= max(1, len(src_words[i]) + len(tgt_words[j])) ** 0.5
     score, mismatched = score[:n], score[n:]
-    aligned = score < np.percentile(mismatched, 2)  # surely
+    aligned = score < np.percentile(mismatched, 2)  # the pairs that surely correspond
     typical = np.median(score[aligned]) if aligned.mean() > 0.2 else np.inf
     distance = np.median(mismatched) - typical
     return (score - typical) / distance if distance > NEAR else np.zeros(len(score))
