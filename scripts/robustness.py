@@ -5,7 +5,7 @@
 
 CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target. `measure` makes each change to all pairs
 that it can change; the table has the BLEU of these pairs before and after. Greedy search. `vary` prints NUMBER of the pairs,
-with sources in small letters, without the full stop, or both. Random choices are the same each time.
+with sources in lower case, without the full stop, or both. Random choices are the same each time.
 """
 
 import random
@@ -56,12 +56,12 @@ def capitals(pair: Pair, _: random.Random) -> Pair:
     return pair[0].upper(), pair[1].upper()
 
 
-RAW = "CAPITALS, translated as they are"  # Entente translates a line in capitals as if it were in small letters
+RAW = "CAPITALS, translated as they are"  # Entente translates a line in capitals as if it were in lower case
 CHANGES: dict[str, Callable[[Pair, random.Random], Pair]] = {
     RAW: capitals,
     "CAPITALS": capitals,
     "punctuation as people type it": lambda pair, _: (as_typed(pair[0]), pair[1]),
-    "small letters": lambda pair, _: (pair[0].lower(), pair[1]),
+    "lower case": lambda pair, _: (pair[0].lower(), pair[1]),
     "no full stop": lambda pair, _: (FULL_STOP.sub("", pair[0]), pair[1]),
     "letters swapped": typos,
     "other numbers": numbers,

@@ -40,7 +40,7 @@ def test_a_long_line_is_divided_at_the_ends_of_its_sentences() -> None:
 def test_lines_unlike_the_training_text_are_translated_as_if_they_were_like_it(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long lines sentence by sentence, and capitals as small letters. Translation is replaced by what was asked for."""
+    """Long lines sentence by sentence, and capitals in lower case. Translation is replaced by what was asked for."""
     run = entente.load(base / "run", device="cpu")
     asked: list[str] = []
 

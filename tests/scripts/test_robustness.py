@@ -14,7 +14,7 @@ PAIR = ("Le 3 mai, 25 chats dorment là-bas !", "On 3 May, 25 cats sleep there a
 def test_each_change_is_what_its_name_says() -> None:
     changed = {name: change(PAIR, random.Random(1)) for name, change in CHANGES.items()}
     assert changed["CAPITALS"] == (PAIR[0].upper(), PAIR[1].upper())
-    assert changed["small letters"] == (PAIR[0].lower(), PAIR[1]) and changed["no full stop"][0].endswith("là-bas")
+    assert changed["lower case"] == (PAIR[0].lower(), PAIR[1]) and changed["no full stop"][0].endswith("là-bas")
     assert changed["punctuation as people type it"][0] == PAIR[0].replace(" !", "!")
     typo = changed["letters swapped"][0]
     assert sorted(typo) == sorted(PAIR[0]) and sum(a != b for a, b in zip(typo, PAIR[0], strict=True)) == 2

@@ -1,5 +1,5 @@
 """Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty,
-a line of more than 60 words is translated sentence by sentence, and one in capitals as if in small letters, but not with
+a line of more than 60 words is translated sentence by sentence, and one in capitals as if in lower case, but not with
 sampling, nor with search.n_best above 1, which gives lines of a number, a score and a translation, separated by tabs.
 
   entente translate checkpoint=outputs/RUN input=my.fr output=my.en

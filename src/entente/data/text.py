@@ -45,7 +45,7 @@ def as_typed(text: str) -> str:
 
 
 def sources_of(line: str, is_plain: bool = True) -> list[str]:
-    """Returns what is translated for a line: the cleaned line, or if `is_plain`, its sentences if it is long, in small letters
+    """Returns what is translated for a line: the cleaned line, or if `is_plain`, its sentences if it is long, in lower case
     if it is in capitals, since models are bad at lines that are unlike their training text."""
     sentences = sentences_of(clean(line)) if is_plain else [clean(line)]
     return [_quiet(sentence) for sentence in sentences] if is_plain and is_in_capitals(line) else sentences
