@@ -119,6 +119,13 @@ def test_each_run_of_a_sweep_reports_its_mistakes(trained: list[RunSettings], tm
     ]  # fmt: skip
 
 
+def test_text_in_a_sweep_is_what_was_typed(trained: list[RunSettings], tmp_path: Path) -> None:
+    run("train -m name=2024_01_15 trainer.suffix=1e3 model.mask_value=null seed=1,2", tmp_path)
+    assert [(settings.seed, settings.name, settings.trainer.suffix) for settings in trained] == [
+        (seed, "2024_01_15", "1e3") for seed in (1, 2)
+    ]
+
+
 TEXTS = [
     "Il n'est pas",
     "Oui, non : (a) = b ?",

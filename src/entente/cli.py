@@ -51,7 +51,7 @@ COMPOSED = {"train": "*/*.yaml", "ablate": "*/*.yaml", "data": "data/*.yaml"}
 
 @dataclass(frozen=True)
 class Composition:
-    """A configuration composed by Hydra. values: nested plain values, with defaults. overrides: as typed. choices: the option
+    """A configuration. values: nested plain values, with defaults. overrides: as typed. choices: the option
     of each config group. config_dir: the user's own folder with config groups, or None. recipe: the settings that
     follow from the corpus (see entente.recipe), or None before it is read."""
 
@@ -145,14 +145,14 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
 
     groups = options(verb, config_dir)
     line = [text if _is_for_hydra(text, groups) else f"++{text.lstrip('+')}" for text in overrides]
+    parse, fixed = OverridesParser.create().parse_overrides, dict[str, str]()  # what a setting that is not varied was typed as
 
     def task(config: Any) -> int:
-        parsed = OverridesParser.create().parse_overrides([*HydraConfig.get().overrides.task])
-        values = [(each.get_key_element().lstrip("+"), each.value()) for each in parsed]
-        typed = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values]
+        values = [(each.get_key_element().lstrip("+"), each.value()) for each in parse([*HydraConfig.get().overrides.task])]
+        varied = {key: f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values}
+        typed = [fixed.get(key, text) for key, text in varied.items()]
         try:
-            composition, problems = compose_checked(verb, typed, config_dir)
-            call(verb, composition, problems)
+            call(verb, *compose_checked(verb, typed, config_dir))
         except Exception as error:
             if (code := report(error)) is None:
                 raise
@@ -161,6 +161,8 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
 
     _register()
     with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        of_line = zip(parse(line), overrides, strict=True)
+        fixed |= {each.get_key_element().lstrip("+"): text for each, text in of_line if not each.is_sweep_override()}
         runner: Any = GlobalHydra.instance().hydra
         batches = runner.multirun(verb, task, [*_search_path(config_dir), *line], with_log_configuration=False)
     sys.exit(next((job.return_value for batch in batches for job in batch if job.return_value), 0))

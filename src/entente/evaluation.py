@@ -71,16 +71,12 @@ class Evaluation:
                 buckets.append({"words": words, "sentences": len(rows), "bleu": bleu})
         return buckets
 
-    def criterion(self) -> str:
-        """Returns the score that tells better models: bleu, or chrf if no reference has four tokens, because without a 4-gram
-        BLEU is 0 for all models."""
-        tokenize = metric_of("bleu", self.tokenize).tokenizer
-        return "bleu" if any(len(tokenize(text).split()) >= 4 for text in self.references) else "chrf"
-
     def quality(self, scores: Mapping[str, float]) -> tuple[float, float]:
-        """Returns a key that is larger for better models: the criterion, and if it is equal, the negative NLL. scores: BLEU and
-        chrF."""
-        return scores[self.criterion()], -self.nll
+        """Returns a key that is larger for better models: BLEU, or chrF if no reference has four tokens (without a 4-gram, BLEU
+        is 0 for all models), and if it is equal, the negative NLL. scores: BLEU and chrF."""
+        tokenize = metric_of("bleu", self.tokenize).tokenizer
+        has_4_grams = any(len(tokenize(text).split()) >= 4 for text in self.references)
+        return scores["bleu" if has_4_grams else "chrf"], -self.nll
 
 
 def bleu_tokenizer(run: RunSettings, evaluation: EvaluationSettings) -> str:

@@ -24,9 +24,3 @@ def for_corpus(pairs: int, words: float, characters: int, epochs: float | None =
         "model": {"dropout": next(dropout for limit, dropout in DROPOUT.items() if epochs <= limit)},
         "trainer": {"max_steps": None, "epochs": float(f"{epochs:.2g}")},
     }
-
-
-def summary(pairs: int, settings: Any) -> str:
-    """Returns what the rule has chosen, or the user instead of it, in one line."""
-    pieces, dropout, tokens = settings.data.tokenizer.vocab_size, settings.model.dropout, settings.data.batch.max_tokens
-    return f"{pairs:,} training pairs: {pieces:,} pieces, dropout {dropout}, batches of {tokens:,} tokens"

@@ -18,31 +18,21 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from entente import checkpoint
+from entente.attention import record
 from entente.attention.draw import draw, draw_pair
 from entente.attention.hook_points import Hook, hooked, points
 from entente.attention.interventions import Intervention, intervene, mute, with_means
-from entente.attention.record import (
-    KIND_NAMES,
-    NAME_OF_KIND,
-    AttentionMap,
-    has_attention,
-    read_sentence,
-    record,
-    sides_of,
-    target_log_probabilities,
-)
 from entente.console import log
 from entente.data.batches import EvaluationBatches, Rows
 from entente.data.text import clean, sources_of, unseen
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import translation_search
-from entente.decoding.translate import translate_lines
+from entente.decoding.translate import MAX_TOKENS, translate_lines
 from entente.errors import InputError
 from entente.files import read_file
 from entente.validation import with_changes
 
 Text = TypeVar("Text", str, list[str])
-MAX_TOKENS = 2048  # of a batch of `mean_output`
 BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # the pieces of a rare character
 # Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.
 BUSY = threading.RLock()
@@ -87,8 +77,9 @@ class Attention(NamedTuple):
             if number is not None and number not in range(1, last + 1):
                 raise InputError(f"{name}={number}: choose from 1 to {last}")
         labels = {"source": self.source, "produced": self.target, "read": self.read}
-        rows, columns = (labels[side] for side in sides_of(KIND_NAMES[kind]))
-        map = AttentionMap(KIND_NAMES[kind], weights, rows, columns, as_decoded=self.as_decoded or kind == "encoder")
+        name = record.KIND_NAMES[kind]
+        rows, columns = (labels[side] for side in record.sides_of(name))
+        map = record.AttentionMap(name, weights, rows, columns, as_decoded=self.as_decoded or kind == "encoder")
         if layer or head or weights.shape[:2].numel() == 1:
             figure = draw_pair({kind: map}, self._title(), layer - 1 if layer else -1, head - 1 if head else None)
         else:
@@ -144,12 +135,12 @@ class TrainedModel(checkpoint.TrainedRun):
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""
-        if not has_attention(self.model):
+        if not record.has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
         with BUSY:
             src, tgt = self._ids(source, target)
-            maps = record(self.model, self.vocabulary, src, tgt)
-        weights = {NAME_OF_KIND[map.kind]: map.weights for map in maps}
+            maps = record.record(self.model, self.vocabulary, src, tgt)
+        weights = {record.NAME_OF_KIND[map.kind]: map.weights for map in maps}
         pieces = self.vocabulary.tgt.pieces
         as_decoded = all(map.as_decoded for map in maps)
         return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]), as_decoded)
@@ -158,7 +149,7 @@ class TrainedModel(checkpoint.TrainedRun):
         """Returns the log-probability that the model gives to each piece of `target` as a translation of `source`."""
         src, tgt = self._ids(source, target)
         with BUSY:
-            log_p = target_log_probabilities(self.model, src, tgt).cpu()
+            log_p = record.target_log_probabilities(self.model, src, tgt).cpu()
         produced = [*tgt, EOS]
         return Score(self.vocabulary.tgt.pieces(produced), log_p[range(len(produced)), produced])
 
@@ -207,7 +198,7 @@ class TrainedModel(checkpoint.TrainedRun):
         with BUSY:
             src, tgt = self._ids(source, target)
             with hooked(self.model, [(names, keep)]):
-                log_p = target_log_probabilities(self.model, src, tgt)
+                log_p = record.target_log_probabilities(self.model, src, tgt)
         # A BiRNN computes its state (B, D) and its alignment (B, 1, S) for each position in turn.
         join = {name: torch.stack if values[0].dim() == 2 else torch.cat for name, values in activations.items()}
         return log_p, {name: join[name](values, dim=1) for name, values in activations.items()}
@@ -217,7 +208,7 @@ class TrainedModel(checkpoint.TrainedRun):
         _require_text(source)
         if target is not None:
             _require_text(target)
-        return read_sentence(self, source, target)
+        return record.read_sentence(self, source, target)
 
 
 def _require_text(sentence: object) -> None:

@@ -19,7 +19,7 @@ Kind = TypeVar("Kind", bound=Section)
 Schema = Mapping[str, Any]  # of a setting or a section, as JSON
 TYPES = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text", "null": "null"}
 LIMITS = {"minimum": "of at least {}", "exclusiveMinimum": "greater than {}"}
-LIMITS |= {"maximum": "of at most {}", "exclusiveMaximum": "less than {}"}
+LIMITS |= {"maximum": "of at most {}", "exclusiveMaximum": "less than {}", "pattern": "that matches {}"}
 FEW = 12  # settings that a message lists
 NEEDS_QUOTES = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
 
@@ -145,8 +145,10 @@ def allowed(schema: Schema) -> str:
         case {"const": _} | {"enum": _}:
             return f"one of {', '.join(_choices(schema))}"
         case {"type": "array", "items": items}:
+            low, high = schema.get("minItems", 0), schema.get("maxItems")
+            size = f" of {low} to {high} items" if high else f" of {low} or more items" if low else ""
             choices = ", ".join(_choices(items))
-            return f"a list of {choices}" if choices else f"a list in which each item is {allowed(items)}"
+            return f"a list of {choices}" if choices else f"a list{size} in which each item is {allowed(items)}"
         case {"type": "object"} | {"$ref": _}:
             return "settings by name"
         case {"minimum": low, "maximum": high, "type": kind}:

@@ -11,7 +11,7 @@ from test_inspection import corpus_of
 from bad_inputs import run
 from entente.commands.data import advice, write_clean
 from entente.commands.settings import Rule
-from entente.data.faults import RULES, SURE, WINDOW, Line, by_row, find_faults, numbers_differ, runs
+from entente.data.faults import RULES, SURE, WINDOW, Line, find_faults, numbers_differ, runs
 from entente.data.files import Columns, read_pairs
 from entente.settings import FilesSettings
 
@@ -142,12 +142,16 @@ def test_runs_are_where_half_of_every_window_is_bad() -> None:
     assert runs(bad) == [] and runs(bad[: WINDOW - 1]) == []
 
 
-def test_faults_of_a_pair_are_together() -> None:
+def test_faults_of_a_pair_are_together(tmp_path: Path) -> None:
     lines = text({5: (f"{PAIRS[5][0]} &amp;", f"<b>{PAIRS[5][1]}</b>"), 9: ("", "x")})
-    assert {row: [str(fault) for fault in faults] for row, faults in by_row(find_faults(lines, SURE)[0]).items()} == {
-        9: ["empty"],
-        5: ["entity (&amp;)", "tag (<b>)"],
-    }
+    write_clean(tmp_path / "clean.tsv", lines, find_faults(lines, SURE)[0], FilesSettings(train="pairs.tsv"))
+    removed = [line.split("\t") for line in (tmp_path / "removed.tsv").read_text().splitlines()]
+    assert [cells[2] for cells in removed[-2:]] == ["entity (&amp;), tag (<b>)", "empty"]
+
+
+def test_pairs_without_words_are_no_near_copies() -> None:
+    lines = text({5: ("?", "?"), 9: ("♪ ♪", "♪"), 13: ("…", "!")})
+    assert not find_faults(lines, ["near_duplicate"])[0]
 
 
 @pytest.mark.parametrize(

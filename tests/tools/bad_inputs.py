@@ -334,7 +334,7 @@ sed=1: no such setting; did you mean seed\?""",
     # Suites, and comparisons of runs.
     Case("an unknown suite", "ablate suite=quik", r"suite=quik: choose one of quick, .+, or a list such as .+"),
     Case("an unknown variant", "ablate suite=[baseline,no_residul]", "no_residul: .+; did you mean no_residual\\?"),
-    Case("no seeds and no jobs", "ablate seeds=[] jobs=0", rf"seeds=\[\]: .+" "\n" f"jobs=0: give {WHOLE} 1"),
+    Case("no seeds and no jobs", "ablate seeds=[] jobs=0", rf"seeds=\[\]: .+ 1 or more .+" "\n" f"jobs=0: give {WHOLE} 1"),
     Case("a seed for a suite", "ablate seed=3 ablation=no_norm", f"seed=3: {SUITE_SETS}\nablation=no_norm: {SUITE_SETS}"),
     Case("a suite outside the output folder", "ablate name=../place", rf"name=\.\./place: {FOLDER}"),
     Case("a suite without variants", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants is not set: .+"),

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -11,7 +11,6 @@ from sacrebleu.metrics import CHRF
 from entente.ablation.runs import Suite
 
 MAX_ITEMS, SAMPLES = 20, 5  # words and sentences of two runs on the page; sentences of all variants
-Words = Counter[str]
 Sentence = tuple[str, ...]  # source, reference, and a translation per variant
 
 
@@ -23,13 +22,10 @@ def words_of_one(suite: Suite, split: str) -> dict[str, list[tuple[str, int]]]:
     texts = (columns[0]["reference"], *(column["translation"] for column in columns))
     words, *written = [[Counter(tokenize(line).split()) for line in lines] for lines in texts]
     first, second = [[a & b for a, b in zip(words, lines, strict=True)] for lines in written]
-    only = total(a - b for a, b in zip(first, second, strict=True)), total(b - a for a, b in zip(first, second, strict=True))
+    sides = (first, second), (second, first)
+    only = (Counter(chain.from_iterable((a - b).elements() for a, b in zip(*side, strict=True))) for side in sides)
     items = ([(word, n) for word, n in counts.most_common() if any(map(str.isalnum, word))][:MAX_ITEMS] for counts in only)
     return dict(zip(suite.variants, items, strict=True))
-
-
-def total(counts: Iterable[Words]) -> Words:
-    return Counter(chain.from_iterable(words.elements() for words in counts))
 
 
 def samples(suite: Suite, split: str, contrast: bool) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ def diagnosis(run: Run, baseline: Run) -> Markup:
     colors = {look_of(place)["color"] for place in places}
     legend: dict[str, Look] = {label: {"color": color} for label, color, _ in KINDS if color in colors}
     layers = sorted({int(number) for place in places for number in re.findall(r"\d+", place)})
-    legend |= {f"layer {layer}": {"color": OTHER, "linewidth": width_of(layer)} for layer in layers}
+    legend |= {f"layer {layer}": {**look_of(f"layer {layer}"), "color": OTHER} for layer in layers}
     legend |= {"decoder": {"color": OTHER, "linestyle": "--"}, "baseline": {"color": GREY}}
     return draw(panels, "step", legend=legend)
 
@@ -104,8 +104,4 @@ def look_of(place: str) -> Look:
     """Returns the look of the line of a part of the model, such as "encoder 1 self"."""
     color = next(color for _, color, pattern in KINDS if re.search(pattern, place))
     layer = int("".join(re.findall(r"\d+", place)) or 1)
-    return {"color": color, "linewidth": width_of(layer), "linestyle": "--" if place.startswith("decoder") else "-"}
-
-
-def width_of(layer: int) -> float:
-    return min(0.2 + 0.6 * layer, 3.2)
+    return {"color": color, "linewidth": min(0.2 + 0.6 * layer, 3.2), "linestyle": "--" if place.startswith("decoder") else "-"}

@@ -31,7 +31,7 @@ from entente.settings import MISSING, RunSettings
 from entente.validation import flat
 
 BASELINE, ROWS = "baseline", "runs.jsonl.gz"
-# Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
+# Settings that comparisons ignore: names, output, logging, device and threads. The seed is compared separately.
 IGNORED: tuple[str, ...] = ("seed", "name", "output_dir", "variant", "also_evaluate", "views.", "checkpoint.keep")
 IGNORED += ("evaluation.metrics", "trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
 

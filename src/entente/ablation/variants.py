@@ -1,6 +1,6 @@
 """Reads the files in configs/ablation, each of which sets what one ablation changes, and composes a variant's baseline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from entente.cli import CONFIGS, Composition, compose
 from entente.errors import InputError
 from entente.files import read_yaml
 from entente.settings import RunSettings
-from entente.validation import flat, suggestion, validate
+from entente.validation import flat, validate
 
 
 def ablation_files(config_dir: str | None) -> dict[str, Path]:
@@ -19,12 +19,6 @@ def ablation_files(config_dir: str | None) -> dict[str, Path]:
     if taken := [path for path in own if path.stem in files]:  # Hydra would read ours
         raise InputError(*(f"{path}: there is already an ablation of this name; rename the file" for path in taken))
     return files | {path.stem: path for path in own}
-
-
-def missing_files(names: Sequence[str], config_dir: str | None) -> list[str]:
-    """Returns a line for each name that has no file."""
-    paths = ablation_files(config_dir)
-    return [f"{name}: no such ablation in configs/ablation{suggestion(name, paths)}" for name in names if name not in paths]
 
 
 def changes(name: str, config_dir: str | None) -> dict[str, object]:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from entente.attention import record
 from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, merge_pieces, predicted_links, with_mean
-from entente.console import print_table, show_progress
+from entente.console import print_table, show_share
 from entente.data.alignments import Gold, Link
 from entente.data.batches import split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
@@ -59,8 +59,8 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
     values: defaultdict[str, list[Tensor]] = defaultdict(list)
     links: dict[int, Tensor] = {}
     order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, to reduce padding
-    for start in range(0, len(order), BATCH):
-        show_progress(f"sentence {start + 1:,} of {len(order):,}")
+    starts = range(0, len(order), BATCH)
+    for start in show_share(starts, len(starts), "the sentences"):
         block = order[start : start + BATCH]
         batch = record.record_batch(model, vocabulary, [pairs[i].src for i in block], [pairs[i].tgt for i in block])
         for i, maps in zip(block, batch, strict=True):
@@ -119,8 +119,7 @@ def by_head(values: Tensor) -> list[dict[str, Any]]:
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
     values: list[Tensor] = []
-    for number, pair in enumerate(pairs, start=1):
-        show_progress(f"leaving out each word of sentence {number:,} of {len(pairs):,}")
+    for pair in show_share(pairs, len(pairs), "the sentences, without each of their words"):
         source, target = pair.words(vocabulary)
         if len(source.labels) > 1 and target.labels:
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]

@@ -21,7 +21,7 @@ from entente.console import start_log
 from entente.errors import InputError, Interrupted, Stopped
 from entente.recipe import RECIPES
 from entente.settings import RunSettings
-from entente.validation import to_text, validate
+from entente.validation import suggestion, to_text, validate
 
 
 def main(settings: AblateSettings, composition: Composition) -> None:
@@ -52,7 +52,9 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         problems.append(f"suite={to_text(settings.suite)}: has no {BASELINE}, with which variants are compared; add it")
     if composition.values.get("init"):
         problems.append(f"init={composition.values['init']}: a suite trains its variants from the start; leave init out")
-    if problems := problems or ablations.missing_files(suite.variants, folder):
+    files = ablations.ablation_files(folder)
+    missing = [name for name in suite.variants if name not in files]
+    if problems := problems or [f"{name}: no such ablation in configs/ablation{suggestion(name, files)}" for name in missing]:
         raise InputError(*problems)
     is_debug = choices["trainer"] == "debug"  # its settings win over those of a suite
     shared = [text for text in suite.overrides if not (is_debug and text.startswith("trainer."))]
@@ -80,7 +82,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         config = run_settings.with_steps(run_settings.trainer.steps).stored()
         for seed in all_seeds if variant == variants[0] else seeds:
             run_name = f"{name}/{variant}-seed{seed}"
-            run = Run(root.parent / run_name, {**config, "seed": seed, "name": run_name}, variant=variant)
+            run = Run(root / f"{variant}-seed{seed}", {**config, "seed": seed, "name": run_name}, variant=variant)
             arguments = [f"seed={seed}", f"name={run_name}", f"trainer.threads={threads}", "resume=auto"]
             jobs.append(Job(run, [*command, *overrides, *arguments]))
     if refused:

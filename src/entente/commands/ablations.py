@@ -7,6 +7,7 @@ entente ablations | grep residual
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from entente.cli import CONFIGS
@@ -32,9 +33,7 @@ def models_of(ablation: Mapping[str, Any]) -> list[str]:
     """Returns the names of the models in which an ablation changes a setting."""
     changes, names = ablation.get("model", {}), list[str]()
     for kind in (TransformerSettings, BiRNNSettings):
-        try:
+        with suppress(InputError):  # the model has no such setting
             if not changes or validate(kind, changes) != kind():
                 names.append(kind().name)
-        except InputError:  # the model has no such setting
-            continue
     return names

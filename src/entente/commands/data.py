@@ -6,8 +6,8 @@ entente data data=files data.train.src=my.fr data.train.tgt=my.en
 entente data data=files data.train=pairs.tsv output=clean.tsv
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from entente import escape
 from entente.commands.settings import InspectSettings
 from entente.console import Task
 from entente.data.corpora import READERS, Corpus, Sources, read_corpus
-from entente.data.faults import RULES, SURE, Fault, Line, by_row, find_faults, shifts
+from entente.data.faults import RULES, SURE, Fault, Line, find_faults, shifts
 from entente.data.inspection import leaks, measure
 from entente.data.text import clean
 from entente.data.tokenizer import SEPARATORS, Vocabulary
@@ -43,7 +43,7 @@ def main(settings: InspectSettings) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)  # fails before minutes of work
     with Task("inspecting the pairs"):
         numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache, corpus.tags))
-        lines = [*read_lines(sources)]
+        lines = [Line(split, text.where, *pair) for split, texts in sources.items() for text in texts for pair in text.pairs]
         faults, corresponds = find_faults(lines, settings.rules or SURE)
     console = Console(markup=False, emoji=False, highlight=False)
     table = Table("", *(Column(split, justify="right", overflow="fold") for split in corpus.splits), box=None, pad_edge=False)
@@ -85,16 +85,12 @@ def _check(output: Path, sources: Sources) -> None:
         raise InputError(f"{removed}: belongs to another text; choose another folder for {output}, or remove it")
 
 
-def read_lines(sources: Sources) -> Iterator[Line]:
-    for split, texts in sources.items():
-        for text in texts:
-            yield from (Line(split, text.where, *pair) for pair in text.pairs)
-
-
 def write_clean(output: Path, lines: Sequence[Line], faults: Sequence[Fault], settings: DataSettings) -> tuple[int, int]:
     """Writes the training pairs without faults to a file that the same settings read, but for data.train, and the others to
     REMOVED in its folder. Returns their numbers."""
-    faulty, columns = by_row(faults), getattr(settings, "columns", ColumnSettings())
+    columns, reasons = getattr(settings, "columns", ColumnSettings()), defaultdict[int, list[str]](list)
+    for fault in faults:
+        reasons[fault.row].append(str(fault))
     names = [columns.src, columns.tgt]
     numbers = [name - 1 for name in names if isinstance(name, int)]
     free = (place for place in count() if place not in numbers)
@@ -111,8 +107,8 @@ def write_clean(output: Path, lines: Sequence[Line], faults: Sequence[Fault], se
     for row, line in enumerate(lines):
         if line.split != "train":
             continue
-        if row in faulty:
-            cells = line.where, str(line.number), ", ".join(map(str, faulty[row])), line.src, line.tgt
+        if row in reasons:
+            cells = line.where, str(line.number), ", ".join(reasons[row]), line.src, line.tgt
             removed.append("\t".join(SEPARATORS.sub(" ", cell) for cell in cells) + "\n")
         else:
             kept.append(row_of(clean(line.src), clean(line.tgt)))

@@ -37,32 +37,34 @@ def main(settings: EvaluateSettings) -> None:
     output = Path(settings.output) if settings.output else None
     if output and (output / "config.yaml").exists():  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
-    if any({"unmask": "future"} in each for each in (settings.interventions, *settings.tables)):
+    listed = [each for each in settings.intervene if isinstance(each, dict)]
+    tables = [each for each in settings.intervene if isinstance(each, tuple)]
+    if any({"unmask": "future"} in each for each in (listed, *tables)):
         raise InputError(FUTURE_IN_SEARCH)
     prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
     search = with_changes(run.settings.search, settings.search.model_dump() | {"n_best": 1})
     scoring = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
-    tokenize = bleu_tokenizer(run.settings, scoring)
     data = scored_data(settings, run)
+    tokenize = bleu_tokenizer(run.settings, scoring)
     splits = _splits(settings, data.corpus)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
-    if settings.tables:
+    if tables:
         results = {}
         with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
             for split in splits:
-                rows = [*outcomes.outcomes_of(run, data, split, settings.tables, search, tokenize, output)]
+                rows = [*outcomes.outcomes_of(run, data, split, tables, search, tokenize, output)]
                 results[split] = [outcome._asdict() for outcome in rows]
                 outcomes.show(rows, f"{settings.checkpoint}, {split}")
         if output:
             write_json(output / "interventions.json", results)
         return
-    interventions = with_means(run.model, settings.interventions, lambda: data.evaluation("valid").batches)
+    interventions = with_means(run.model, listed, lambda: data.evaluation("valid").batches)
     with (
         on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision),
         intervene(run.model, interventions, run.vocabulary),
     ):
-        for intervention in settings.interventions:
+        for intervention in listed:
             log.info("with %s", describe(run.model, intervention))
         if output:
             output.mkdir(parents=True, exist_ok=True)  # fails before the work if there can be no such folder
@@ -82,7 +84,7 @@ def main(settings: EvaluateSettings) -> None:
         for split, measurements in measured.items():
             if measurements.links:
                 write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(measurements.links))
-        extra = {"interventions": settings.interventions} if settings.interventions else {}
+        extra = {"interventions": listed} if listed else {}
         write_json(output / "metrics.json", {split: {**metrics[split], **extra} for split in splits})
     show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", search_name(search)]))
     for split in splits:

@@ -8,7 +8,6 @@ entente page model.ckpt input=pairs.tsv output=page.html
 
 from itertools import combinations, islice
 from pathlib import Path
-from typing import Any
 
 from entente import checkpoint
 from entente.attention.alignment import STEPS
@@ -56,17 +55,14 @@ def main(settings: PageSettings) -> None:
     for run, path, folder, name, of_run in zip(runs, paths, folders, names, data, strict=True):
         with Task(f"measuring how well the heads of {name} align words"):
             errors = _errors(run, of_run) if of_run else []
-        metrics, importance = (_content(folder / f"{file}.json") for file in ("metrics", "importance"))
+        files = folder / "metrics.json", folder / "importance.json"
+        metrics, importance = (read_file(file) if file.is_file() else {} for file in files)
         if not importance:
             log.info("`entente importance checkpoint=%s` measures what each part is worth, for the page", path)
         models.append(Shown(name, str(path), run, metrics, importance, errors))
     with Task("writing the page"):
         write_text(output, html(models, sentences))
     log.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
-
-
-def _content(path: Path) -> dict[str, Any]:
-    return dict(read_file(path)) if path.is_file() else {}
 
 
 def _test_data(run: checkpoint.TrainedRun) -> TranslationData:

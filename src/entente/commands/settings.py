@@ -83,16 +83,6 @@ class EvaluateSettings(ScoringSettings):
     )
     output: File | None = setting(None, "folder for metrics.json, translations and alignments, or interventions.json")
 
-    @property
-    def interventions(self) -> list[dict[str, Any]]:
-        """The interventions with which to evaluate, unless there are several lists of them."""
-        return [each for each in self.intervene if isinstance(each, dict)]
-
-    @property
-    def tables(self) -> list[tuple[dict[str, Any], ...]]:
-        """The lists of interventions that are the rows of a table."""
-        return [each for each in self.intervene if not isinstance(each, dict)]
-
     def conflicts(self) -> Iterator[str]:
         yield from super().conflicts()
         if self.alignments and not self.src:
@@ -100,7 +90,7 @@ class EvaluateSettings(ScoringSettings):
         for name, value in (("alignments", self.alignments), ("occlusion", self.occlusion)):
             if value and not self.attention:
                 yield f"{name}={value} needs attention=true; add it, or leave out {name}"
-        if self.tables and self.attention:
+        if self.attention and any(isinstance(each, tuple) for each in self.intervene):
             yield "attention=true: give one list of interventions that is not in another list, or leave out attention"
 
 

@@ -22,7 +22,7 @@ from entente.data.tokenizer import texts
 from entente.distributed import share
 from entente.errors import InputError
 from entente.files import read_yaml
-from entente.recipe import RECIPES, for_corpus, summary
+from entente.recipe import RECIPES, for_corpus
 from entente.settings import RunSettings
 from entente.trained import TrainedModel, load
 from entente.training.train import train as train_run
@@ -82,7 +82,9 @@ def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[Ru
     composition = compose("train", composition.overrides, composition.config_dir, recipe)
     settings = validate(RunSettings, composition.values)
     if not settings.init:  # which has its own pieces
-        log.info("%s (recipe=%s)", summary(pairs, settings), composition.choices["recipe"])
+        pieces, tokens = settings.data.tokenizer.vocab_size, settings.data.batch.max_tokens
+        values = f"{pieces:,} pieces, dropout {settings.model.dropout}, batches of {tokens:,} tokens"
+        log.info("%s training pairs: %s (recipe=%s)", f"{pairs:,}", values, composition.choices["recipe"])
     return settings, composition
 
 

@@ -67,7 +67,7 @@ def main(settings: TranslateSettings) -> None:
     with output as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         lines = read()
-        for chunk in _chunks(lines) if is_file else _as_they_come(lines):
+        for chunk in iter(lambda: [*islice(lines, CHUNK)], []) if is_file else _as_they_come(lines):
             with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
                 translations = translate_lines(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)
             for line, n_best in zip(chunk, translations, strict=True):
@@ -80,7 +80,7 @@ def main(settings: TranslateSettings) -> None:
                     cells = [best.text]
                     if settings.scores:
                         flags = " ".join(flag for flag, is_set in (("cut", not best.ended), ("unseen", words)) if is_set)
-                        cells += [f"{best.mean:.4f}" if line else "", flags]
+                        cells += [f"{best.log_probability / max(1, best.length):.4f}" if line else "", flags]
                     if search.n_best > 1:
                         cells = [str(done), f"{_score(search, best):.4f}" if line else "", *cells]
                     out.write("\t".join(cells) + "\n")
@@ -94,11 +94,6 @@ def main(settings: TranslateSettings) -> None:
 
 def _score(search: SearchSettings, translation: Translation) -> float:
     return translation.log_probability / length_penalty(search, translation.length)
-
-
-def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    while chunk := [*islice(lines, CHUNK)]:
-        yield chunk
 
 
 def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:

@@ -80,9 +80,8 @@ def find_faults(lines: Sequence[Line], rules: Sequence[str] = SURE) -> tuple[lis
             Fault("control", i) for i, pair in enumerate(pairs) if not JOINERS.sub("", "".join(pair)).isprintable()
         ),
         "numbers": lambda: (Fault("numbers", i) for i, pair in enumerate(pairs) if numbers_differ(*pair)),
+        **{rule: partial(_marked, rule, pattern, lines) for rule, pattern in PATTERNS.items()},
     }
-    for rule, pattern in PATTERNS.items():
-        finders[rule] = partial(_marked, rule, pattern, lines)
     faults: list[Fault] = []
     for rule, finder in finders.items():
         if rule in rules:
@@ -108,8 +107,9 @@ def _marked(rule: str, pattern: re.Pattern[str], lines: Sequence[Line]) -> Itera
 def _copies(rule: str, lines: Sequence[Line], pairs: Sequence[Pair], key: Callable[[str], str]) -> Iterator[Fault]:
     first: dict[tuple[str, str, str], int] = {}
     for i, (line, (src, tgt)) in enumerate(zip(lines, pairs, strict=True)):
-        j = first.setdefault((line.split, key(src), key(tgt)), i)
-        if j != i and src and tgt:
+        keys = key(src), key(tgt)
+        j = first.setdefault((line.split, *keys), i)
+        if j != i and all(keys):
             yield Fault(rule, i, f"of {lines[j].where}, line {lines[j].number:,}")
 
 
@@ -248,13 +248,6 @@ def runs(bad: np.ndarray) -> list[tuple[int, int]]:
             start = spans.pop()[0]
         spans.append((start, last))
     return spans
-
-
-def by_row(faults: Sequence[Fault]) -> dict[int, list[Fault]]:
-    rows: dict[int, list[Fault]] = {}
-    for fault in faults:
-        rows.setdefault(fault.row, []).append(fault)
-    return rows
 
 
 def shifts(faults: Sequence[Fault], lines: Sequence[Line]) -> list[str]:

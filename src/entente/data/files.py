@@ -36,11 +36,6 @@ class Columns(NamedTuple):
     languages: Pair
     selected: tuple[str | int | None, str | int | None] = (None, None)
 
-    @property
-    def by_number(self) -> bool:
-        """Whether both columns are given by their numbers, so that no heading is needed."""
-        return all(isinstance(column, int) for column in self.selected)
-
     def places(self, where: str, cells: Sequence[str]) -> list[int]:
         """Returns the indices of the two columns. cells: the heading of a table, or its first row if it has no heading."""
         places = []
@@ -92,7 +87,7 @@ def pairs_of(where: str, rows: Iterable[Row], columns: Columns, headed: bool = T
             continue
         if places is None:
             places = columns.places(where, [clean(cell) for cell in cells])
-            if headed or not columns.by_number:
+            if headed or not all(isinstance(column, int) for column in columns.selected):
                 continue
         pair = []
         for place, language in zip(places, columns.languages, strict=True):

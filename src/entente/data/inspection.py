@@ -1,13 +1,12 @@
 """Measures a corpus before a model is trained on it, and how well its sides correspond. N is a number of pairs."""
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, product
+from collections.abc import Iterable
+from itertools import product
 from zlib import crc32
 
 import numpy as np
-from datasets import Dataset
 
-from entente.console import show_progress
+from entente.console import show_share
 from entente.data.batches import Rows
 from entente.data.corpora import Corpus
 from entente.data.pairs import match_key
@@ -26,7 +25,7 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
     """Returns measurements of the corpus, keyed by split and then by the name of the measurement."""
     numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
     for side, (name, part) in product(SIDES, corpus.splits.items()):
-        lengths = np.array([count_words(text) for text in _sentences(part, side)])
+        lengths = np.array([count_words(text) for block in texts(part, side) for text in block])
         pieces = sum(len(ids) for block in texts(part, side) for ids in getattr(vocabulary, side).encode_all(block))
         numbers[name] |= {
             f"{side} words": int(lengths.sum()),
@@ -42,15 +41,11 @@ def leaks(corpus: Corpus) -> int:
     """Returns the number of pairs with a side that occurred in an earlier split."""
     count, earlier = 0, [set[str](), set[str]()]
     for part in corpus.splits.values():
-        keys = [[match_key(corpus.without_tag(text)) for text in _sentences(part, side)] for side in SIDES]
+        keys = [[match_key(corpus.without_tag(text)) for block in texts(part, side) for text in block] for side in SIDES]
         count += sum(src in earlier[0] or tgt in earlier[1] for src, tgt in zip(*keys, strict=True))
         for sentences, new in zip(earlier, keys, strict=True):
             sentences.update(new)
     return count
-
-
-def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
-    return chain.from_iterable(texts(pairs, *sides))
 
 
 def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
@@ -72,8 +67,7 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
         together[np.ix_(src_words[row], tgt_words[row] - TYPES)] += 1
         alone[np.append(src_words[row], tgt_words[row])] += 1
     score = np.zeros(len(pairs))
-    for at, (i, j) in enumerate(pairs):
-        show_progress(f"scoring pairs, {at / len(pairs):.0%}")
+    for at, (i, j) in enumerate(show_share(pairs, len(pairs), "the scores of pairs")):
         self_count = int(at < n)  # a pair's own counts are left out, since they let rare words explain each other
         expected = np.outer(alone[src_words[i]] - self_count, alone[tgt_words[j]] - self_count) / n
         joint = together[np.ix_(src_words[i], tgt_words[j] - TYPES)] - self_count

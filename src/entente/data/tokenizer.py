@@ -1,7 +1,7 @@
 """SentencePiece tokenizers (Kudo & Richardson 2018), which turn text into piece ids and back without loss.
 
 `decode(encode(x)) == x` for any line of text without the piece marker U+2581. Text is converted to NFC when it is read
-(`files.clean`), not here. Only a `plain` tokenizer changes text: it encodes typographic punctuation as people type it.
+(`text.clean`), not here. Only a `plain` tokenizer changes text: it encodes typographic punctuation as people type it.
 """
 
 import io

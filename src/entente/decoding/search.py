@@ -96,8 +96,7 @@ def best(model: Seq2Seq, hidden: Tensor, k: int, forced: Tensor | None) -> tuple
     if forced is not None:
         pieces = torch.arange(model.output.out_features, device=hidden.device)
         impossible = (forced != model.pad_id).unsqueeze(1) & (forced.unsqueeze(1) != pieces)
-        top = log_probabilities(model, hidden).masked_fill(impossible, -torch.inf).topk(k)
-        return top.values, top.indices
+        return log_probabilities(model, hidden).masked_fill(impossible, -torch.inf).topk(k)
     parts = hidden.split(SEARCH_ROWS) if hidden.device.type == "cpu" else (hidden,)
     values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
     return torch.cat(values), torch.cat(tokens)

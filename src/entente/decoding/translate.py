@@ -28,11 +28,6 @@ class Translation(NamedTuple):
     length: int  # of pieces, counting the end symbols that were reached
     ended: bool  # whether all of it ended within the length limit
 
-    @property
-    def mean(self) -> float:
-        """The mean log-probability of a piece."""
-        return self.log_probability / max(1, self.length)
-
 
 def translation_of(vocabulary: Vocabulary, settings: SearchSettings, hypotheses: Sequence[Hypothesis]) -> Translation:
     """Returns the translation of a line whose sentences have these hypotheses."""

@@ -111,17 +111,16 @@ class AttentionWeights(nn.Module):
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
         super().__init__()
         self.softmax = softmax
-        self.axis = AXIS[softmax]
         self.mask_value = -math.inf if mask_value is None else mask_value
 
     def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:
-            return scores.softmax(dim=self.axis)
+            return scores.softmax(dim=AXIS[self.softmax])
         finite = max(self.mask_value, torch.finfo(scores.dtype).min)
         if self.softmax == "keys":
             masked = finite if math.isfinite(self.mask_value) else self.mask_value
             return scores.masked_fill(~mask, masked).softmax(dim=-1)
-        return scores.masked_fill(~mask, finite).softmax(dim=self.axis).masked_fill(~mask, 0.0)
+        return scores.masked_fill(~mask, finite).softmax(dim=AXIS[self.softmax]).masked_fill(~mask, 0.0)
 
     def reachable(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Returns a mask (..., T, S) of the keys that each query can reach: those that `mask` allows, or all if `mask_value` is

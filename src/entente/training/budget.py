@@ -61,7 +61,8 @@ def steps_of_minutes(settings: RunSettings, translator: Translator, data: Transl
         valid = -time.perf_counter()
         trainer.validate(translator, datamodule=data, verbose=False)
         valid += time.perf_counter()
-    tests = sum(len(data.evaluation(name).sources) for name in data.corpus.tests) / len(src.lengths)  # relative to valid
+    names = [*data.corpus.tests, *[*data.corpus.tests][:1] * len(settings.also_evaluate)]
+    tests = sum(len(data.evaluation(name).sources) for name in names) / len(src.lengths)  # relative to valid
     around = time.perf_counter() - began + valid * (tests + 1 + (settings.checkpoint.average > 1))
     step = step_clock.seconds / MEASURED
     if isinstance(validate_every, int):

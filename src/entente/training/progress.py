@@ -23,14 +23,13 @@ class TrainingProgress(L.Callback):
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._validation.__enter__()
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         self._validation.__exit__()
-        translator: Any = pl_module
         if trainer.sanity_checking:
-            log.info("before the first step: validation NLL %.2f, BLEU %.1f", translator.valid.nll, translator.bleu)
+            log.info("before the first step: validation NLL %.2f, BLEU %.1f", pl_module.valid.nll, pl_module.bleu)
         else:
             log.info(self._line())
-            translator.losses = translator.losses[-1:]  # the next line has at least one value, even if it comes soon
+            pl_module.losses = pl_module.losses[-1:]  # the next line has at least one value, even if it comes soon
 
     def on_train_end(self, *_: Any) -> None:
         self._training.__exit__()

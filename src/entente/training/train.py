@@ -4,7 +4,7 @@ outputs/NAME/config.yaml            the complete configuration
              train.log              log lines, with their times
              events.out.tfevents.*  for TensorBoard
              metrics.csv            losses and validation scores, a row per step
-             checkpoints/           best.ckpt, with the best validation (see Evaluation.quality); step-N.ckpt, to resume from
+             checkpoints/           best.ckpt, with the best Evaluation.quality, or a mean; step-N.ckpt, to resume from
              translations/          one file per split: source, reference, translation
              training.json          steps, seconds, parameters, speed, commit
              metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; written last, when the run is finished
