@@ -73,5 +73,5 @@ check: $(DEV) ## Run the linters: ruff and mypy
 tensorboard: $(READY) ## Show the runs in outputs/ at http://127.0.0.1:6006, with all images
 	@$(BIN)/tensorboard --logdir outputs --host 127.0.0.1 --samples_per_plugin images=100000,text=100000 $(ARGS)
 
-clean: ## Remove the environment, but not the runs
-	rm -rf $(VENV)
+clean: ## Remove the environments, but not the runs
+	rm -rf $(VENV) $(LOWEST)

@@ -222,16 +222,16 @@ def last_word(model: TrainedModel, folder: Path) -> list[float]:
 def result(repair: str, steps: int, run: Run) -> dict[str, Any]:
     """Returns what is published of a finished run."""
     last = {(name, place): points[-1][1] for name, place, points in measured(run)}
-    norms = [value for (name, _), value in last.items() if name == "gradient norm"]
+    norms = [value for (name, _), value in last.items() if name == "gradient norm" and math.isfinite(value)]
     layers = run.config["model"]["n_layers"]
     use(repair)
     return {
         **key_of(repair, steps, run),
         "commit": run.training.get("commit"),
         "test_bleu": run.metrics["test"]["bleu"],
-        "gradient_ratio": min(norms) / max(norms),
+        "gradient_ratio": max(min(norms), 1e-30) / max(norms),  # squares of smaller float32 norms are 0
         "cosines": [last["position cosine", f"{side} {layers} ff"] for side in ("encoder", "decoder")],
-        "last_word": last_word(load(run.directory), run.directory),
+        "last_word": last_word(load(run.directory, "cpu"), run.directory),
         "curve": run.history["valid/nll"],
     }
 
@@ -302,6 +302,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
 
 if __name__ == "__main__":
     with exit_codes():
+        start_log()
         if len(sys.argv) > 4 and sys.argv[1] == "train" and sys.argv[2] in REPAIRS:
             repair, seed, steps, *overrides = sys.argv[2:]
             use(repair)
@@ -311,10 +312,8 @@ if __name__ == "__main__":
                 f"trainer.max_steps={steps}",
                 "resume=auto",
             ]
-            start_log()
             train(["model.residual=[]", *REPAIRS[repair].overrides, *run, *overrides])
         elif len(sys.argv) == 3 and sys.argv[1] == "report":
-            start_log()
             folder = Path(sys.argv[2])
             folder.mkdir(parents=True, exist_ok=True)
             results = collect(FOLDER, folder / "runs.jsonl.gz")

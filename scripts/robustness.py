@@ -5,7 +5,7 @@
 
 CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target. `measure` makes each change to all pairs
 that it can change; the table has the BLEU of these pairs before and after. Greedy search. `vary` prints NUMBER of the pairs,
-with sources in lower case, without the full stop, or both. Random choices are the same each time.
+with sources in lower case, without the full stop, or both, where they can be changed. Random choices are the same each time.
 """
 
 import random
@@ -24,7 +24,7 @@ from entente.trained import load
 
 Pair = tuple[str, str]
 NUMBER = re.compile(r"(?<![\d.,])[1-9]\d*(?![\d.,])")
-FULL_STOP = re.compile(r"\s*[.!?…]+$")
+FULL_STOP = re.compile(r"(?<=[^\s.!?…])\s*[.!?…]+$")  # after a word
 TYPO_EVERY = 8  # words
 
 

@@ -1,6 +1,7 @@
 """Compares what ablations cost on two corpora, and in the literature:  python scripts/transfer.py FOLDER SUITE SUITE ...
 
-The suites come in pairs: one on the grammar, then one on Multi30k with the same variants. FOLDER/transfer.png shows the
+The suites come in pairs, that of the Transformer first: one on the grammar, then one on Multi30k with the same variants.
+FOLDER/transfer.png shows the
 differences in BLEU with their simultaneous 95 % intervals, and the table is printed.
 """
 
@@ -22,7 +23,8 @@ from entente.errors import InputError
 SAMPLES = 2000
 CORPORA = ("grammar", "Multi30k")
 PANELS = ((-100, 8), (-6, 3))  # BLEU
-WORSE, BETTER, NO_DIFFERENCE = "worse", "better", "no difference"
+WORSE, BETTER, NO_DIFFERENCE, OPEN = "worse", "better", "no difference", "open"
+AGREE = {True: "yes", False: "no", None: "–"}
 
 
 class Claim(NamedTuple):
@@ -33,7 +35,8 @@ class Claim(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A variant on one corpus. value, margin: its difference in BLEU, and half the width of the simultaneous interval."""
+    """A variant on one corpus. value, margin: its difference in BLEU, and half the width of the simultaneous interval. outcome:
+    OPEN if no difference was found, which does not mean that there is none; NO_DIFFERENCE if the interval is within 1 BLEU."""
 
     verdict: str
     outcome: str
@@ -90,7 +93,8 @@ def pairs_of(suites: Sequence[Path]) -> dict[str, Pair]:
 def _side(row: Row, split: str) -> Side:
     verdict, value = row["verdict"], row.get(f"{split} difference")
     low, high = (row.get(f"{split} {name}") for name in ("low", "high"))
-    outcome = WORSE if verdict in HARMED else BETTER if verdict in (significance.BETTER, BETTER_RUN) else NO_DIFFERENCE
+    outcomes = {significance.BETTER: BETTER, BETTER_RUN: BETTER, significance.WITHIN: NO_DIFFERENCE}
+    outcome = WORSE if verdict in HARMED else outcomes.get(verdict, OPEN)
     return Side(verdict, outcome, value, None if low is None else (high - low) / 2)
 
 
@@ -100,18 +104,26 @@ def table(pairs: dict[str, Pair]) -> str:
         cells = [f"`{variant}`"]
         for side in pair:
             cells += [number(side.value, sign=True) + (f" ± {number(side.margin)}" if side.margin else ""), side.verdict]
-        cells.append("yes" if pair[0].outcome == pair[1].outcome else "no")
+        cells.append(AGREE[_agree(pair)])
         if claim := LITERATURE.get(variant):
-            agreeing = [corpus for corpus, side in zip(CORPORA, pair, strict=True) if side.outcome == claim.outcome]
-            cells += [f"{claim.outcome}: {claim.text}", " and ".join(agreeing) or "neither"]
+            known = {corpus: side.outcome for corpus, side in zip(CORPORA, pair, strict=True) if side.outcome != OPEN}
+            agreeing = [corpus for corpus, outcome in known.items() if outcome == claim.outcome]
+            cells += [f"{claim.outcome}: {claim.text}", " and ".join(agreeing) or ("neither" if len(known) == 2 else "–")]
         else:
             cells += ["–", "–"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
+def _agree(pair: Pair) -> bool | None:
+    """Returns whether the outcomes on both corpora are the same, or None if one is open."""
+    outcomes = {side.outcome for side in pair}
+    return None if OPEN in outcomes else len(outcomes) == 1
+
+
 def draw(pairs: dict[str, Pair]) -> Figure:
-    """Draws the differences on the grammar against those on Multi30k: all of them, and next to these the small ones."""
+    """Draws the differences on the grammar against those on Multi30k: all of them, and next to these the small ones. Blue: the
+    outcomes agree; red: they do not; grey: one is open."""
     figure = Figure(figsize=(10.5, 5), layout="constrained")
     for axes, limits in zip(figure.subplots(1, 2), PANELS, strict=True):
         axes.plot(limits, limits, color="0.8", linewidth=1, zorder=0)
@@ -120,7 +132,7 @@ def draw(pairs: dict[str, Pair]) -> Figure:
         for variant, (x, y) in pairs.items():
             if x.value is None or y.value is None or min(x.value, y.value) < limits[0] or max(x.value, y.value) > limits[1]:
                 continue
-            color = "C0" if x.outcome == y.outcome else "C3"
+            color = {True: "C0", False: "C3", None: "0.5"}[_agree((x, y))]
             style = {"fmt": "o", "color": color, "markersize": 4, "elinewidth": 0.8}
             axes.errorbar([x.value], [y.value], xerr=x.margin, yerr=y.margin, **style)
             axes.annotate(variant, (x.value, y.value), xytext=(4, 4), textcoords="offset points", fontsize=7)

@@ -491,7 +491,7 @@ def test_every_birnn_equals_torchs_cells_run_step_by_step(score: str, cell: str,
         lasts, h = [last], [[state] for state in right]
         if bidirectional:
             left, last = encode_by_cell(model, src[b, :length], "_reverse")
-            lasts, h = [*lasts, last], [[r, l] for r, l in zip(right, left, strict=True)]
+            lasts, h = [*lasts, last], [[*states] for states in zip(right, left, strict=True)]
         s = torch.tanh(model.first_hidden(last))
         c = torch.zeros_like(s)
         for t, word in enumerate(tgt[b]):

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import simulate
+from entente.ablation.significance import DUNNETT
 from entente.errors import InputError
 
 
@@ -40,6 +41,12 @@ def test_equal_variants_get_a_verdict_at_the_error_rate(tmp_path: Path, capsys: 
     assert 1 < wrong < 9  # 5 % of 400 suites, with a standard error of 1.1 %
     simulate.main(write_suite(tmp_path / "calm", sizes, 0.1), 50)
     assert shares(capsys.readouterr().out)[1] == 100 > right > wrong  # 1 BLEU is many standard deviations of these runs
+
+
+def test_simulated_variants_are_pooled_with_the_baseline() -> None:
+    """As those near it are, so that the same test judges them."""
+    [differences] = simulate.simulate([7, 3, 3], 96.0, 0.4, [0.0, 0.0, 1.0], 1)
+    assert {difference.method for difference in differences.values()} == {DUNNETT}
 
 
 def test_one_seed_has_no_deviation(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs Entente as a user does, and prepares the files that the other contestants read. No other module calls Entente's code.
+"""Runs Entente as a user does, and prepares the files that the other contestants read. No other module trains or loads a model.
 
 Training is an ordinary run, with its data, model, Lightning trainer and callbacks, in a temporary directory. Between two bursts
 (timed measurements), training pauses in a callback that waits for the next request.
