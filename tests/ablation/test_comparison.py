@@ -451,7 +451,7 @@ def test_the_command_takes_a_directory_and_so_does_the_script_that_publishes(
         ("baseline-seed1/config.yaml", "a: ["),
         ("baseline-seed1/translations/test.tsv", "a\tb\tc\nlost\n"),
         ("runs.jsonl.gz", "\0"),
-        ("runs.jsonl.gz", gzip.compress(b'{"repair": "none"}')),  # not a suite's rows
+        ("runs.jsonl.gz", gzip.compress(b'{"repair": "none"}', mtime=0)),  # not a suite's rows
     ],
 )
 def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content: str | bytes) -> None:
