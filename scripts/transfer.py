@@ -1,8 +1,7 @@
 """Compares what ablations cost on two corpora, and in the literature:  python scripts/transfer.py FOLDER SUITE SUITE ...
 
 The suites come in pairs, that of the Transformer first: one on the grammar, then one on Multi30k with the same variants.
-FOLDER/transfer.png shows the
-differences in BLEU with their simultaneous 95 % intervals, and the table is printed.
+FOLDER/transfer.png shows the differences in BLEU with their simultaneous 95 % intervals, and the table is printed.
 """
 
 import sys

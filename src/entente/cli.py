@@ -51,9 +51,9 @@ COMPOSED = {"train": "*/*.yaml", "ablate": "*/*.yaml", "data": "data/*.yaml"}
 
 @dataclass(frozen=True)
 class Composition:
-    """A configuration. values: nested plain values, with defaults. overrides: as typed. choices: the option
-    of each config group. config_dir: the user's own folder with config groups, or None. recipe: the settings that
-    follow from the corpus (see entente.recipe), or None before it is read."""
+    """A configuration. values: nested plain values, with defaults. overrides: as typed. choices: the option of each config
+    group. config_dir: the user's own folder with config groups, or None. recipe: the settings that follow from the corpus (see
+    entente.recipe), or None before it is read."""
 
     values: dict[str, Any]
     overrides: list[str]

@@ -19,17 +19,20 @@ def suite(folder: Path, damage: dict[str, tuple[float, ...]]) -> Path:
 
 def test_the_table_says_where_two_corpora_and_the_literature_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grammar = suite(
-        tmp_path / "grammar", {"no_positions": (0.6, 0.62), "post_norm": (0.11, 0.12), "bilinear_score": (0.1, 0.11)}
+        tmp_path / "grammar",
+        {"no_positions": (0.6, 0.62), "post_norm": (0.11, 0.12), "bilinear_score": (0.1, 0.11), "untied": (0.02, 0.03)},
     )
     captions = suite(
-        tmp_path / "captions", {"no_positions": (0.5, 0.54), "post_norm": (0.6, 0.62), "bilinear_score": (0.1, 0.12)}
+        tmp_path / "captions",
+        {"no_positions": (0.5, 0.54), "post_norm": (0.6, 0.62), "bilinear_score": (0.1, 0.12), "untied": (0.5, 0.54)},
     )
     transfer.main(tmp_path / "out", [grammar, captions])
     lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| `")]
     rows = {name: (verdicts, rest) for name, _, first, _, second, *rest in lines for verdicts in [(first, second)]}
-    assert {*rows} == {"`no_positions`", "`post_norm`", "`bilinear_score`"} and next(iter(rows)) == "`no_positions`"
+    assert {*rows} == {"`no_positions`", "`post_norm`", "`bilinear_score`", "`untied`"} and next(iter(rows)) == "`no_positions`"
     assert rows["`no_positions`"] == (("worse", "worse"), ["yes", rows["`no_positions`"][1][1], "grammar and Multi30k"])
     assert rows["`post_norm`"][0][1] == "worse" and rows["`post_norm`"][1][::2] == ["–", "–"]
+    assert rows["`untied`"][0] == ("better", "worse") and rows["`untied`"][1][::2] == ["no", "neither"]
     assert rows["`bilinear_score`"] == (("no difference found",) * 2, ["–", "–", "–"])
     assert (tmp_path / "out" / "transfer.png").stat().st_size > 10_000
     other = suite(tmp_path / "other", {"no_norm": (0.1,)})

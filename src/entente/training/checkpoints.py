@@ -67,7 +67,7 @@ class Checkpoints(L.Callback):
         loader: Any = trainer.train_dataloader
         if loader.position % loader.batches_per_step:
             return  # in the middle of an accumulated step
-        step, received = trainer.global_step, max(distributed.gather(self.received))
+        step, received = trainer.global_step, self._received_anywhere()
         if step and step != self._saved and (step % self.settings.every == 0 or received):
             self._save(trainer)
         if received:
@@ -92,7 +92,7 @@ class Checkpoints(L.Callback):
         self.in_step = self.trained = True
         self._save(trainer)
         self.in_step = False
-        if received := max(distributed.gather(self.received)):
+        if received := self._received_anywhere():
             self._stop(received, trainer.global_step)
 
     def _save(self, trainer: L.Trainer) -> None:
@@ -108,6 +108,10 @@ class Checkpoints(L.Callback):
         regular = [step for step in files if step % self.settings.every == 0 or (self.trained and step == self._saved)]
         for step in files.keys() - {*regular[-keep:], self._saved}:
             files[step].unlink()
+
+    def _received_anywhere(self) -> int:
+        """Returns the number of a signal that this or another process of the run has received, or 0."""
+        return max(distributed.gather(self.received))
 
     def _stop(self, number: int, step: int) -> None:
         if distributed.rank():
