@@ -1,7 +1,7 @@
 """Writes a page on which one or two trained models are taken apart: one HTML file that holds their weights, and computes them
 in the browser (forward.js), without a server or a network.
 
-Shapes: L layers, H heads, T target pieces, S source pieces, V vocabulary.
+Shapes: L layers, H heads.
 """
 
 import base64
@@ -11,26 +11,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from torch import Tensor
 
-from entente.attention.record import NAME_OF_KIND, record, target_log_probabilities
 from entente.checkpoint import TrainedRun
-from entente.data import text, tokenizer
+from entente.data import text
 from entente.data.alignments import Gold
-from entente.data.tokenizer import EOS, Tokenizer, Vocabulary
-from entente.decoding.search import greedy
-from entente.decoding.translate import translate
+from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.validation import to_text
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("forward.js", "tokenizer.js", "search.js", "interventions.js", "texts.js", "map.js", "view.js")
-ALTERNATIVES, LIMIT = 5, 128  # likeliest pieces that the page shows at each place, and pieces that it reads, as in view.js
+LIMIT = 128  # pieces that the page reads, as in view.js
 # Regular expressions with which text is cleaned and split into words: they mean the same in JavaScript.
 PATTERNS = {
     "invisible": text.INVISIBLE.pattern,
     "spaces": text.SPACES.pattern,
-    "separators": tokenizer.SEPARATORS.pattern,
+    "separators": text.SEPARATORS.pattern,
     "apostrophes": f"[{''.join(map(chr, text.APOSTROPHES))}]",
     "spacesBeforeMarks": text.MARK_SPACES.pattern,
     "unspaced": text.UNSPACED,
@@ -64,10 +60,7 @@ def html(models: Sequence[Shown], sentences: Sequence[Sentence]) -> str:
     """Returns the page. Its first view is the first sentence."""
     shapes, values = zip(*(weights(shown.run.model) for shown in models), strict=True)
     content = {
-        "models": [
-            _model(shown, models[0].run, sentences[0].source) | {"shapes": of_model}
-            for shown, of_model in zip(models, shapes, strict=True)
-        ],
+        "models": [_model(shown, models[0].run) | {"shapes": of_model} for shown, of_model in zip(models, shapes, strict=True)],
         "sentences": [_sentence(sentence, models[0].run.vocabulary) for sentence in sentences],
         "patterns": PATTERNS,
     }
@@ -97,7 +90,7 @@ def weights(model: Seq2Seq) -> tuple[list[tuple[list[str], list[int]]], str]:
     return shapes, base64.b64encode(values).decode()
 
 
-def _model(shown: Shown, first: TrainedRun, source: str) -> dict[str, Any]:
+def _model(shown: Shown, first: TrainedRun) -> dict[str, Any]:
     """Returns a model of the page. first: the page's first model, whose settings are compared."""
     run, vocabulary = shown.run, shown.run.vocabulary
     settings, others = dict(run.settings.model), dict(first.settings.model)
@@ -121,7 +114,6 @@ def _model(shown: Shown, first: TrainedRun, source: str) -> dict[str, Any]:
         "words": " ".join(sorted(run.words)),
         "importance": shown.importance,
         "errors": shown.errors,
-        "stored": first_result(run, source),
     }
 
 
@@ -140,27 +132,3 @@ def _sentence(sentence: Sentence, vocabulary: Vocabulary) -> dict[str, Any]:
         "possible": sorted(gold.possible),
     }
     return {"source": sentence.source, "reference": sentence.reference, "gold": links}
-
-
-def first_result(run: TrainedRun, source: str) -> dict[str, Any]:
-    """Returns what the page shows before it has read its weights: the greedy translation of a sentence, the likeliest pieces at
-    each place with their log-probabilities, and the attention weights (L, H, rows, columns) by kind."""
-    model, vocabulary = run.model, run.vocabulary
-    [src] = vocabulary.encode_src([text.clean(source)])
-    tgt, _, ended = translate(model, vocabulary, [source], greedy(run.settings.search))[0][0]
-    log_p = target_log_probabilities(model, src, tgt).cpu()  # (T, V)
-    top = log_p.topk(min(ALTERNATIVES, log_p.size(1)))
-    values = round_values(top.values, 4)
-    chosen = log_p[range(len(tgt) + 1), [*tgt, EOS]]
-    return {
-        "src": src,
-        "tgt": tgt,
-        "ended": ended,
-        "chosen": round_values(chosen, 4),
-        "alternatives": [[*zip(*row, strict=True)] for row in zip(top.indices.tolist(), values, strict=True)],
-        "weights": {NAME_OF_KIND[map.kind]: round_values(map.weights, 3) for map in record(model, vocabulary, src, tgt)},
-    }
-
-
-def round_values(values: Tensor, decimals: int) -> Any:
-    return values.double().round(decimals=decimals).tolist()

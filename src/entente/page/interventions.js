@@ -28,6 +28,7 @@ const MAY_BE = { // the values of each key, as in Python
   to: (x, { d_k, d_model, n_heads }) => typeof x === "string" || (areNumbers(x) && x.length === (d_k ?? d_model / n_heads)),
 };
 const NEEDED = { // besides the kind's own key
+  mute: ({ mute, part }) => (mute === "readout") === (part != null),
   scale: ({ factor }) => factor != null,
   weights: ({ row, values, column, value }) => row != null && (values != null || (column != null && value != null)),
 };
@@ -38,7 +39,7 @@ function intervene(model, interventions) {
   for (const intervention of interventions) {
     const kind = KINDS.find((name) => name in intervention);
     if (!kind) throw new Error(`${JSON.stringify(intervention)}: give one of ${KINDS.join(", ")}`);
-    if (NEEDED[kind] && !NEEDED[kind](intervention)) throw new Error(`${JSON.stringify(intervention)}: a value is missing`);
+    if (NEEDED[kind] && !NEEDED[kind](intervention)) throw new Error(`${JSON.stringify(intervention)}: a value is missing, or one too many`);
     for (const [key, value] of Object.entries(intervention)) {
       if (value !== null && !MAY_BE[key]?.(value, model.settings)) throw new Error(`${key}: ${JSON.stringify(value)}: this model has no such thing`);
     }
@@ -57,6 +58,7 @@ const APPLY = {
           return times(seen, 1 / seen.reduce((a, b) => a + b, 0));
         });
       } else {
+        if (place === "alignment") throw new Error("this attention has no separate heads; give to=uniform");
         change(model, `${place}.hook_z`, (rows, { attention }) =>
           attention.perHead(rows, (z, h) => (head && h !== head - 1 ? z : to === "zero" ? times(z, 0) : Float64Array.from(to))),
         );
@@ -137,7 +139,7 @@ function places(model, kind, layer) {
 
 /** Returns the blocks with the names of their sublayers. */
 function sublayers(model, side, sublayer, layer) {
-  const blocks = SIDES[side].flatMap((name) => (layer ? [model[name][layer - 1]] : model[name]));
+  const blocks = SIDES[side].flatMap((name) => (layer ? [model[name]?.[layer - 1]] : model[name]));
   const pairs = blocks.flatMap((block) => (block?.present ?? []).map((name) => [block, name]));
   const some = pairs.filter(([, name]) => !sublayer || name === sublayer);
   if (!some.length) throw new Error("this model has no such sublayer");

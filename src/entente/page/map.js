@@ -71,8 +71,9 @@ function headCell({ data, model }, rows, layer, head) {
   const muting = isAlignment ? { mute: kind, to: "uniform" } : { mute: kind, layer, head }, isMuted = has(muting);
   const label = headLabel(kind, layer, head), open = () => update({ layer, head, row: state.row, column: null });
   return element("div", { class: isMuted ? "head muted" : "head" },
+    !isAlignment && element("span", {}, say("head", { n: head })),
     element("button", { class: "open", "aria-pressed": String(isOpen), "aria-label": label, title: label, onclick: open, "data-key": label }, canvas),
-    button(isAlignment ? say("uniform") : say(isMuted ? "muted" : "mute"), isMuted, () => toggle(muting), { class: "mute", "aria-label": `${say("mute")} ${label}`, "data-key": `mute ${label}` }),
+    button(isAlignment ? say("uniform") : say(isMuted ? "muted" : "mute"), isMuted, () => toggle(muting), { class: "mute", "aria-label": isAlignment ? null : `${say("mute")} ${label}`, "data-key": `mute ${label}` }),
     notes);
 }
 
@@ -129,7 +130,8 @@ function strongest(row) {
 const spaced = (label) => label.replaceAll("\u2581", "") || "\u2581";
 
 function drawLines({ rows, columns, weights, strong, links }) {
-  const height = ROW_HEIGHT * (Math.max(rows.length, columns.length) + 1), left = 150, right = 300, y = (i) => ROW_HEIGHT * (i + 1.5);
+  const width = Math.min(450, byId("overview").clientWidth), left = width / 3, right = 2 * left;
+  const height = ROW_HEIGHT * (Math.max(rows.length, columns.length) + 1), y = (i) => ROW_HEIGHT * (i + 1.5);
   const keep = (t) => () => update({ row: state.row === t ? null : t, column: null });
   const text = (label, x, i, attributes) => element("svg:text", { x, y: y(i) + 4, ...attributes }, spaced(label));
   const heading = (name, x, anchor) => element("svg:text", { x, y: 14, "text-anchor": anchor, opacity: 0.7 }, say(name));
@@ -138,14 +140,12 @@ function drawLines({ rows, columns, weights, strong, links }) {
   })));
   const gold = links ? rows.flatMap((_, t) => columns.map((_, s) => links(t, s) === "sure" && element("svg:line", { class: "goldline", x1: left + 6, y1: y(t) + 3, x2: right - 6, y2: y(s) + 3, "data-row": t }))) : [];
   const marks = { "text-anchor": "end" };
-  const svg = element("svg:svg", { viewBox: `0 0 450 ${height}`, width: 450, height, role: "img", "aria-label": say("map", mapName()) },
+  const svg = element("svg:svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": headLabel(state.kind, state.layer, state.head) },
     heading(state.kind === "encoder" ? "queriesEncoder" : "queries", left, "end"), heading("keys", right, "start"), lines, gold,
     rows.map((label, t) => text(label, left, t, { ...marks, "data-row": t, onclick: keep(t), onmouseenter: () => highlight(t), onmouseleave: () => highlight(state.row) })),
     columns.map((label, s) => text(label, right, s, {})));
   fill(byId("lines"), svg);
 }
-
-const mapName = () => ({ kind: say(state.kind), layer: state.layer, head: state.head });
 
 function drawMap({ rows, columns, weights, strong, links }) {
   const cell = (t, s) => {
@@ -164,7 +164,7 @@ function drawMap({ rows, columns, weights, strong, links }) {
   const head = element("tr", {}, element("th"), columns.map((label) => element("th", { scope: "col" }, spaced(label))));
   const body = rows.map((label, t) => element("tr", { "data-row": t, onmouseenter: () => highlight(t), onmouseleave: () => highlight(state.row) },
     element("th", { scope: "row", onclick: keep(t) }, spaced(label)), columns.map((_, s) => cell(t, s))));
-  const table = element("table", { role: "grid", "aria-label": say("map", mapName()), onclick: ({ target }) => openCell(target), onkeydown: moveInMap },
+  const table = element("table", { role: "grid", "aria-label": headLabel(state.kind, state.layer, state.head), onclick: ({ target }) => openCell(target), onkeydown: moveInMap },
     element("thead", {}, head), element("tbody", {}, body));
   fill(byId("map"), table);
 }
@@ -194,8 +194,8 @@ function highlight(row) {
 
 /** Says how much weight is on </s>, with the norm of its value: a large weight on a small value adds little. */
 function drawEnd({ model, result }, { pieces }) {
-  const place = placeOf(model), values = result.cache && (place === "alignment" ? result.cache["encoder.hook_state"] : result.cache[`${place}.hook_v`]);
-  const hasEnd = state.kind !== "decoder" && values && pieces[0].length > 1;
+  const place = placeOf(model), values = result.cache[place === "alignment" ? "encoder.hook_state" : `${place}.hook_v`];
+  const hasEnd = state.kind !== "decoder" && pieces[0].length > 1;
   if (!hasEnd) return void (byId("end").textContent = "");
   const norms = values.map((row) => norm(ofHead(model, row))), last = norms.pop();
   const weight = pieces.reduce((sum, row) => sum + row[row.length - 1], 0) / pieces.length;
@@ -210,7 +210,7 @@ const ofHead = (model, row) => (state.kind === "alignment" ? row : model.attenti
 
 function drawNumbers(shown, { pieces, rows, columns }) {
   const { row, column } = state, { cache } = shown.result;
-  if (state.words || row === null || column === null || !cache || !pieces[row] || column >= pieces[row].length) {
+  if (state.words || row === null || column === null || !pieces[row] || column >= pieces[row].length) {
     fill(byId("numbers"), element("p", { class: "small" }, say("numbersHint")));
     fill(byId("weight"));
     return;
@@ -230,15 +230,17 @@ function drawNumbers(shown, { pieces, rows, columns }) {
     say("power", { n: precise(powers[column]) }),
     say("share", { sum: precise(total), n: precise(computed) }),
     isChanged(weight, computed) && say("changedWeight", { n: precise(weight) }),
+    has({ mute: state.kind, layer: state.layer, head: state.head }) && say("mutedHead"),
     say("norms", { v: format(norm(value)), w: format(weight * norm(value)) }),
   ];
-  const table = [["q", query], ["k", key], [say("product"), products], [say("value"), value], [say("weighted"), times(value, weight)]];
+  const table = [["q", query], ["k", key], [say(steps.additive ? "term" : "product"), products], [say("value"), value], [say("weighted"), times(value, weight)]];
   const n = Math.min(COLUMNS, Math.max(products.length, value.length));
   const heading = element("tr", {}, element("th", { scope: "col" }, say("component")), [...Array(n).keys()].map((i) => element("th", { scope: "col" }, String(i + 1))));
   const body = table.map(([label, vector]) => element("tr", {}, element("th", { scope: "row" }, label), [...vector.slice(0, n)].map((x) => element("td", {}, format(x)))));
   const suffix = Math.max(products.length, value.length) > n ? ` (1–${n} / ${Math.max(products.length, value.length)})` : "";
   fill(byId("numbers"),
     element("h3", {}, say("numbers", { row: spaced(rows[row]), column: spaced(columns[column]) }) + suffix),
+    element("p", { class: "small" }, say(`from_${state.kind}`, { read: spaced(shown.tgt.labels([BOS, ...shown.result.tgt])[row] ?? "") })),
     notes.map((note) => element("p", { class: "small" }, say(note))),
     element("table", {}, heading, body),
     element("ol", {}, list.filter(Boolean).map((text) => element("li", {}, text))));

@@ -136,19 +136,8 @@ const ELISION = "(?:[cdjlmnst]|(?:jus|lors|puis|quoi)?qu)['’](?=[\\p{L}\\p{N}_
 function wordSpans(text, { unspaced, character }) {
   const letters = `[[\\p{L}\\p{N}_]--[${unspaced}]]+`;
   const word = new RegExp(`(?<![\\p{L}\\p{N}_])${ELISION}|${character}|${letters}(?:['’\\-]${letters})*|[^\\p{L}\\p{N}_${WHITE}]`, "giv");
-  const place = codePointPlaces(text);
-  return [...text.matchAll(word)].map((match) => [place[match.index], place[match.index + match[0].length]]);
-}
-
-/** Returns, for each index in a string and for its end, the number of characters before it. */
-function codePointPlaces(text) {
-  const places = [];
-  let n = 0;
-  for (const character of text) {
-    for (let i = 0; i < character.length; i++) places.push(n);
-    n++;
-  }
-  return [...places, n];
+  const place = (index) => [...text.slice(0, index)].length; // in characters
+  return [...text.matchAll(word)].map((match) => [place(match.index), place(match.index + match[0].length)]);
 }
 
 /** Returns the labels of the words at `spans`, and the share of each piece that belongs to each word (P, W). A piece outside all

@@ -167,11 +167,7 @@ function translate(shown, interventions, beam = 1) {
  * log-probabilities of the plain translation with them. */
 function compute(shown, interventions) {
   const sentence = JSON.stringify([state.source, state.mode, state.mode === "free" || state.target]);
-  if (!shown.isReady) {
-    const isStored = state.source === DEFAULTS.source && state.mode === "free";
-    shown.results = isStored ? { plain: shown.data.stored } : null;
-    return;
-  }
+  if (!shown.isReady) return;
   shown.problem = "";
   if (!clean(state.source, PATTERNS)) {
     shown.results = null;
@@ -264,7 +260,7 @@ function draw() {
 
 /** Says how sure label smoothing lets a model be. */
 function smoothing() {
-  const [{ data: { smoothing: share } }] = models;
+  const { smoothing: share } = models[state.open].data;
   return share ? say("smoothing", { n: written(String(share)), p: percent(1 - share) }) : "";
 }
 
@@ -275,10 +271,10 @@ function drawSource() {
   fill(byId("stored"), place < 0 && element("option", { value: -1, selected: true }, say("own")), options);
   byId("mode").value = state.mode;
   byId("use-reference").hidden = !CONTENT.sentences[place]?.reference;
-  const [{ words }] = models, source = clean(state.source, PATTERNS);
+  const { words } = models[state.open], source = clean(state.source, PATTERNS);
   const unseen = words.size ? distinctWords(source, PATTERNS).filter((word) => !words.has(word)) : [];
   const message = source ? unseen.length && say("unseen", { words: unseen.join(", ") }) : say("type");
-  byId("unseen").textContent = message || "";
+  if (byId("unseen").textContent !== (message || "")) byId("unseen").textContent = message || ""; // a screen reader reads it again
 }
 
 /** Returns a model's card: its translation, and with changes the one before them. */
@@ -302,7 +298,8 @@ function card(shown, index) {
   if (problem) rows.push(element("p", { class: "problem" }, say("failed", { problem })));
   const { reference } = storedSentence() ?? {};
   if (reference) rows.push(element("p", { class: "small" }, say("reference", { text: reference })));
-  const similarity = shown.result.cache && meanSimilarity(shown);
+  if (shown.model.settings.mask_future === false && state.mode !== "is") rows.push(element("p", { class: "problem" }, say("notAsDecoded")));
+  const similarity = meanSimilarity(shown);
   if (similarity) rows.push(element("p", { class: "small" }, say("similarity", { n: format(similarity) })));
   return element("div", { class: "card" }, title, rows);
 }
@@ -334,7 +331,7 @@ function pieceRow(shown, index, { tgt, chosen, ended }, label, changed, notes) {
     const text = [piece.replace("\u2581", "") || "\u2581", element("small", {}, note)];
     if (notes) return element("span", { ...attributes, role: "listitem" }, text);
     const isOpen = state.open === index && state.place === t;
-    const onclick = () => update({ open: index, place: isOpen ? null : t, ...(state.kind === "encoder" || state.words ? {} : { row: isOpen ? null : t }) });
+    const onclick = () => update({ open: index, place: isOpen ? null : t, ...(state.kind === "encoder" || state.words ? {} : { row: isOpen ? null : t, column: null }) });
     return element("button", { ...attributes, "aria-pressed": String(isOpen), onclick }, text);
   });
   const end = !ended && element("span", { class: "small" }, ` … (${say("cut")})`);
@@ -439,7 +436,8 @@ function sublayerTable({ model, data }) {
     return element("tr", {}, element("th", { scope: "row" }, `${say(`side_${side}`)} ${layer}`), cells);
   });
   const head = element("tr", {}, element("th"), names.map((name) => element("th", { scope: "col" }, headings[name])));
-  return element("div", {}, residual.length ? check(say("allResiduals"), !has(all), all) : null, element("table", {}, head, rows));
+  const hint = data.importance.parts && element("p", { class: "small" }, say("skipHint", { split: data.importance.split }));
+  return element("div", {}, residual.length ? check(say("allResiduals"), !has(all), all) : null, hint, element("table", {}, head, rows));
 }
 
 function readoutSwitches({ readout }) {
@@ -517,11 +515,12 @@ function listen() {
   addEventListener("input", ({ target }) => (sliding = target.type === "range" ? target : null), true);
   const release = ({ target }) => target === sliding && ((sliding = null), draw());
   for (const name of ["change", "pointerup", "pointercancel", "touchend", "keyup", "focusout"]) addEventListener(name, release, true);
+  isDark.addEventListener("change", draw);
   addEventListener("hashchange", () => (readAddress(), update()));
   addEventListener("keydown", ({ key }) => key === "Escape" && update({ row: null, column: null, place: null }));
 }
 
-/** Reads the weights, which follow in the document, once the first view is on the screen. */
+/** Reads the weights, which follow in the document, once the page is on the screen. */
 function readWeights() {
   models.forEach((shown, i) => {
     shown.model.parameters = readParameters(shown.data.shapes, byId(`weights-${i}`).textContent);
