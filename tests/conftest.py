@@ -120,3 +120,10 @@ def src() -> Tensor:
 def tgt() -> Tensor:
     """Returns the (5, 13) target tokens of the batch, without padding."""
     return real_ids([len(LENGTHS), T], TGT_VOCAB, seed=2)
+
+
+@pytest.fixture
+def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out the charts of a comparison's page, which take seconds to draw."""
+    for name in ("against_baseline", "diagnosis"):
+        monkeypatch.setattr(f"entente.ablation.report.{name}", lambda *_: "")

@@ -191,7 +191,6 @@ def edit(path: Path, key: str, value: object) -> None:
     [
         (ENTRY, None, REFUSED),
         (f"{ENTRY}/format", FORMAT - 1, f"its format is {FORMAT - 1}, not {FORMAT}; train the model again"),
-        (f"{ENTRY}/schema", 2, f"its format is {FORMAT}, not"),  # the format of earlier versions
         (f"{ENTRY}/config/model/name", "os.system", "in its configuration, model={name: os.system, "),
         (f"{ENTRY}/config/model/d_hidden", 10**9, "in its configuration, model.d_hidden=1000000000"),
         (f"{ENTRY}/config/model/d_hiden", 11, "did you mean model.d_hidden?"),
@@ -199,6 +198,7 @@ def edit(path: Path, key: str, value: object) -> None:
         (f"{ENTRY}/config/data/src", "../outside", "data.src=../outside: give a name"),  # it becomes part of file names
         (f"{ENTRY}/config/data/test", {"/outside": None}, "give a name"),
         (f"{ENTRY}/config", None, REFUSED),
+        (f"{ENTRY}/words", None, REFUSED),
         ("global_step", None, REFUSED),
         ("state_dict/model.output.weight", None, "its weights do not fit its configuration"),
         ("state_dict/model.extra", torch.zeros(3), "its weights do not fit its configuration"),

@@ -54,9 +54,8 @@ def test_help_fits_80_columns_and_explains_each_setting(verb: str, tmp_path: Pat
 
 @pytest.mark.parametrize("line", ["train --help", "train modle=birnn seed=x search.n_best=3", "translate --help", "ablations"])
 def test_help_a_listing_and_errors_import_no_slow_package(line: str, tmp_path: Path) -> None:
-    program = "import sys, time\nfrom entente.__main__ import main\ntry:\n    main()\nfinally:\n"
-    program += "    assert not {'torch', 'lightning', 'datasets', 'rich'} & set(sys.modules)\n"
-    program += "    assert time.process_time() < 2"  # 0.5 s; twice that, or more, if the machine is busy
+    program = "import sys\nfrom entente.__main__ import main\ntry:\n    main()\nfinally:\n"
+    program += "    assert not {'torch', 'lightning', 'datasets', 'rich'} & set(sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program, *line.split()], cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 2 * ("modle" in line) and "Traceback" not in ended.stderr
 
@@ -75,16 +74,13 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[RunSettings]:
     return calls
 
 
-def test_a_reader_that_wants_no_more_is_no_error(tmp_path: Path) -> None:
-    command = f"set -o pipefail; {sys.executable} -P -m entente ablations | head -1"
+@pytest.mark.parametrize(("streams", "code", "lines"), [("| head -1", 128 + signal.SIGPIPE, 1), ("<&- >&-", 0, 0)])
+def test_a_reader_that_wants_no_more_and_closed_streams_are_no_errors(
+    streams: str, code: int, lines: int, tmp_path: Path
+) -> None:
+    command = f"set -o pipefail; {sys.executable} -P -m entente ablations {streams}"
     ended = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr, ended.stdout.count("\n")) == (128 + signal.SIGPIPE, "", 1)
-
-
-def test_closed_streams_are_empty(tmp_path: Path) -> None:
-    command = f"{sys.executable} -P -m entente ablations <&- >&-"
-    ended = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr, ended.stdout.count("\n")) == (code, "", lines)
 
 
 def test_a_file_that_adds_a_second_length_is_refused(tmp_path: Path) -> None:

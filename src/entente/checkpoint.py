@@ -5,6 +5,7 @@ The file is a Lightning checkpoint with our own entry added. It is read as data,
 """
 
 import platform
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -69,7 +70,7 @@ def provenance() -> dict[str, str]:
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "command": " ".join(["entente", *sys.argv[1:]]),
+        "command": shlex.join(["entente", *sys.argv[1:]]),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
     }
@@ -145,8 +146,8 @@ def read(path: Path) -> dict[str, Any]:
                 # torch would fill a tensor whose part is marked as a folder with whatever is in memory
                 raise ValueError("a part does not match its checksum, or is not a file")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        if "schema" in content[ENTRY] or content[ENTRY]["format"] != FORMAT:
-            stored = to_text(content[ENTRY].get("format", content[ENTRY].get("schema")))
+        if content[ENTRY].get("format") != FORMAT:
+            stored = to_text(content[ENTRY].get("format"))
             raise InputError(f"{path}: its format is {stored}, not {FORMAT}; train the model again, or use its version")
     return content
 
@@ -157,6 +158,7 @@ def load(checkpoint: str) -> TrainedRun:
     content = read(path)
     with _as_input_error(path, UNREADABLE):
         ours, step = content[ENTRY], content["global_step"]
+        origin, words = ours["provenance"], frozenset(ours["words"].split())
         weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
         settings = validate(RunSettings, ours["config"], where=f"{path}: in its configuration, ")
         if names := [name for name, weight in weights.items() if not weight.isfinite().all()]:
@@ -164,7 +166,7 @@ def load(checkpoint: str) -> TrainedRun:
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
     with _as_input_error(path, "its weights do not fit its configuration; use another copy, or train the model again"):
         model = with_weights(settings, vocabulary, weights)
-    return TrainedRun(model, vocabulary, settings, ours["provenance"], step, frozenset(ours["words"].split()))
+    return TrainedRun(model, vocabulary, settings, origin, step, words)
 
 
 def with_weights(settings: RunSettings, vocabulary: Vocabulary, weights: Mapping[str, Tensor]) -> Seq2Seq:

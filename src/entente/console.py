@@ -174,10 +174,10 @@ def print_table(lines: Sequence[Sequence[str]], title: str | None = None, captio
 
     headings, *rows = [[escape.line(cell) for cell in line] for line in lines]
     columns = [Column(heading, justify="right" if i else "left") for i, heading in enumerate(headings)]
-    table = Table(*columns, title=title and escape.line(title), caption=caption)
+    table = Table(*columns, title=title and escape.line(title), caption=caption and escape.line(caption))
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False).print(table)
+    Console(width=None if sys.stdout.isatty() else 10_000, markup=False, emoji=False).print(table)
 
 
 @contextmanager

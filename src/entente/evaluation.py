@@ -19,8 +19,8 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from entente import distributed
 from entente.console import log, print_table, show_progress, show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
-from entente.data.text import TOKENIZERS, count_words
-from entente.data.tokenizer import BOS, EOS, SEPARATORS, Vocabulary
+from entente.data.text import SEPARATORS, TOKENIZERS, count_words
+from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import CUT, Hypothesis, search
 from entente.decoding.translate import parallel_map
 from entente.errors import Diverged, InputError, reason
@@ -70,13 +70,6 @@ class Evaluation:
                 words = f"{low + 1}-{high}" if high < math.inf else f"{low + 1}+"
                 buckets.append({"words": words, "sentences": len(rows), "bleu": bleu})
         return buckets
-
-    def quality(self, scores: Mapping[str, float]) -> tuple[float, float]:
-        """Returns a key that is larger for better models: BLEU, or chrF if no reference has four tokens (without a 4-gram, BLEU
-        is 0 for all models), and if it is equal, the negative NLL. scores: BLEU and chrF."""
-        tokenize = metric_of("bleu", self.tokenize).tokenizer
-        has_4_grams = any(len(tokenize(text).split()) >= 4 for text in self.references)
-        return scores["bleu" if has_4_grams else "chrf"], -self.nll
 
 
 def bleu_tokenizer(run: RunSettings, evaluation: EvaluationSettings) -> str:

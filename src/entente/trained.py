@@ -4,7 +4,6 @@ Shapes: L layers, H heads, S source pieces and T target pieces (both with the en
 """
 
 import io
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from entente.attention.interventions import Intervention, intervene, mute, with_
 from entente.console import log
 from entente.data.batches import EvaluationBatches, Rows
 from entente.data.text import clean, sources_of, unseen
-from entente.data.tokenizer import BOS, EOS, Vocabulary
+from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import translation_search
 from entente.decoding.translate import MAX_TOKENS, translate_lines
 from entente.errors import InputError
@@ -33,13 +32,8 @@ from entente.files import read_file
 from entente.validation import with_changes
 
 Text = TypeVar("Text", str, list[str])
-BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # the pieces of a rare character
 # Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.
 BUSY = threading.RLock()
-
-
-def _characters(match: re.Match[str]) -> str:
-    return bytes.fromhex(match[0][3:-1].replace("><0x", "")).decode(errors="replace")
 
 
 class Score(NamedTuple):
@@ -56,15 +50,12 @@ class Attention(NamedTuple):
     source: list[str]  # S pieces
     target: list[str]  # T pieces
     read: list[str]  # T pieces: <s>, then `target` without its </s>
+    title: str  # both sentences
     as_decoded: bool = True  # see AttentionMap
 
     def __repr__(self) -> str:
         kinds = (f"{kind} {tuple(weights.shape)}" for kind, weights in self.weights.items())
-        return f"Attention({self._title()}: {', '.join(kinds)})"
-
-    def _title(self) -> str:
-        texts = ("".join(pieces[:-1]).replace("\u2581", " ").strip() for pieces in (self.source, self.target))
-        return " \u2192 ".join(BYTES.sub(_characters, text) for text in texts)
+        return f"Attention({self.title}: {', '.join(kinds)})"
 
     def plot(self, kind: str | None = None, layer: int | None = None, head: int | None = None) -> Figure:
         """Draws one kind of attention, by default attention to the source: every layer and head, or one panel if `layer` or
@@ -81,9 +72,9 @@ class Attention(NamedTuple):
         rows, columns = (labels[side] for side in record.sides_of(name))
         map = record.AttentionMap(name, weights, rows, columns, as_decoded=self.as_decoded or kind == "encoder")
         if layer or head or weights.shape[:2].numel() == 1:
-            figure = draw_pair({kind: map}, self._title(), layer - 1 if layer else -1, head - 1 if head else None)
+            figure = draw_pair({kind: map}, self.title, layer - 1 if layer else -1, head - 1 if head else None)
         else:
-            figure = draw(map, self._title())
+            figure = draw(map, self.title)
         figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]  # Jupyter shows the result of this method
         return figure
 
@@ -102,11 +93,6 @@ class TrainedModel(checkpoint.TrainedRun):
 
     def __repr__(self) -> str:
         return self.summary()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles weights instead of modules, whose fast methods cannot be pickled."""
-        content = {**vars(self), "vocabulary": self.vocabulary.state()}
-        return _unpickle, (content.pop("model").state_dict(), content)
 
     def translate(
         self, sentences: Text, beam: int | None = None, length_penalty: float | None = None, prefix: Text | None = None
@@ -142,8 +128,9 @@ class TrainedModel(checkpoint.TrainedRun):
             maps = record.record(self.model, self.vocabulary, src, tgt)
         weights = {record.NAME_OF_KIND[map.kind]: map.weights for map in maps}
         pieces = self.vocabulary.tgt.pieces
+        title = f"{self.vocabulary.src.decode(src)} \u2192 {self.vocabulary.text(tgt)}"
         as_decoded = all(map.as_decoded for map in maps)
-        return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]), as_decoded)
+        return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]), title, as_decoded)
 
     def score(self, source: str, target: str) -> Score:
         """Returns the log-probability that the model gives to each piece of `target` as a translation of `source`."""
@@ -214,11 +201,6 @@ class TrainedModel(checkpoint.TrainedRun):
 def _require_text(sentence: object) -> None:
     if not isinstance(sentence, str):
         raise InputError(f"{str(sentence)[:30]}: not a sentence; give text, or a list of texts to translate")
-
-
-def _unpickle(weights: dict[str, Tensor], content: dict[str, Any]) -> TrainedModel:
-    content["vocabulary"] = Vocabulary.from_state(content["vocabulary"])
-    return TrainedModel(checkpoint.with_weights(content["settings"], content["vocabulary"], weights), **content)
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:

@@ -121,7 +121,7 @@ def _settings(key: str, schema: Schema, value: object, sections: Mapping[str, Sc
             children = sections[reference.rpartition("/")[2]]["properties"]
         case {"discriminator": {"mapping": references}}:
             name = value.get("name") if isinstance(value, Mapping) else None
-            reference = references[name] if name in references else next(iter(references.values()))
+            reference = references.get(str(name)) or next(iter(references.values()))
             yield from _settings(key, {"$ref": reference}, value, sections)
             return
         case {"anyOf": [{"$ref": _} | {"additionalProperties": _} as form, *_]} if isinstance(value, Mapping):

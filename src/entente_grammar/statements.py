@@ -8,7 +8,7 @@ from entente_grammar.cells import HE, ME, WE, Chunk, Node
 from entente_grammar.clause import Clause, Existence
 from entente_grammar.draft import Draft
 from entente_grammar.english import comparative
-from entente_grammar.lexicon import ADJECTIVES_OF, CITIES, COUNTRIES, NOUN, NUMBERS, TAGGED, VERB, Adjective, Noun, Term
+from entente_grammar.lexicon import ADJECTIVES_OF, CITIES, COUNTRIES, NOUN, NUMBERS, TAGGED, VERB, Adjective, Noun, Term, Verb
 from entente_grammar.nominals import Nominal, NounPhrase, Prepositional, Pronoun, Quality
 from entente_grammar.times import add_time, draw_date, draw_future_day, draw_past_day, set_time
 
@@ -258,19 +258,9 @@ def wish(draft: Draft) -> Clause:
     return clause
 
 
-def journey(draft: Draft) -> Clause:
-    """Draws a statement about a journey or a home: Paul visite l'Afrique; nous habitons à Lyon."""
-    return action(draft, verb=draft.pick(choices.JOURNEYS))
-
-
-def lesson(draft: Draft) -> Clause:
-    """Draws a statement about a language or school subject: Elle apprend le russe; il enseigne la chimie."""
-    return action(draft, verb=draft.pick(choices.FRAMES["language"] + choices.FRAMES["subject"]))
-
-
-def taste(draft: Draft) -> Clause:
-    """Draws a statement about likes or dislikes: J'aime les pommes; il déteste danser."""
-    return action(draft, verb=draft.pick(choices.FRAMES["like"]))
+def acting(verbs: Sequence[Verb]) -> Callable[[Draft], Clause]:
+    """Returns a function that draws a statement with one of these verbs."""
+    return lambda draft: action(draft, verb=draft.pick(verbs))
 
 
 def pronominal(draft: Draft) -> Clause:
@@ -323,9 +313,9 @@ def animal(draft: Draft) -> Clause:
 
 STATEMENTS: tuple[tuple[float, Callable[[Draft], Node]], ...] = (
     (0.24, action),
-    (0.08, journey),
-    (0.015, lesson),
-    (0.03, taste),
+    (0.08, acting(choices.JOURNEYS)),  # Paul visite l'Afrique; nous habitons à Lyon
+    (0.015, acting(choices.FRAMES["language"] + choices.FRAMES["subject"])),  # Elle apprend le russe; il enseigne la chimie
+    (0.03, acting(choices.FRAMES["like"])),  # J'aime les pommes; il déteste danser
     (0.03, nothing),
     (0.04, pronominal),
     (0.045, described_person),

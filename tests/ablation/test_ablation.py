@@ -9,11 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import pytest
 import torch
@@ -22,11 +23,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 from bad_inputs import Result, run
+from broken_laws import BROKEN
 from entente.ablation import effect
 from entente.ablation import suite as suites
 from entente.ablation.effect import check_effect
 from entente.ablation.report import report
-from entente.ablation.runs import Run, read_run, read_suite
+from entente.ablation.runs import read_run, read_suite
 from entente.checkpoint import read, sizes_of
 from entente.cli import compose
 from entente.commands import ablate as command
@@ -40,11 +42,9 @@ from entente.training.train import prepare, train
 from publish import publish
 from tiny import SMALL, run_settings, write_corpus
 
-ROOT = Path(__file__).parents[2]
-VARIANTS = sorted(path.stem for path in (ROOT / "configs" / "ablation").glob("*.yaml") if path.stem != "baseline")
-BIRNN_ONLY = {"no_attention", "dot_score", "one_direction", "lstm", "readout_residual", "readout_context"}
-BOTH_MODELS = {"bilinear_score", "no_padding_mask", "softmax_batch", "untied", "no_label_smoothing", "no_dropout", "no_warmup"}
 STEPS = 12
+OTHER = ("optim.beta1=0.5", "trainer.max_steps=15", "overfit=true", "search.beam=3", "data.batch.max_tokens=400")
+EFFECTS = [case for case in sorted(BROKEN) if case[1] != "baseline"] + [("transformer", "baseline", change) for change in OTHER]
 
 
 @pytest.fixture(scope="module")
@@ -109,20 +109,9 @@ def check(base: list[str], data: Callable[[RunSettings], TranslationData], monke
     return compute
 
 
-CASES = [("transformer", v) for v in VARIANTS if v not in BIRNN_ONLY] + [("birnn", v) for v in sorted(BIRNN_ONLY | BOTH_MODELS)]
-
-
-@pytest.mark.parametrize(("model", "ablation"), CASES, ids=["-".join(case) for case in CASES])
-def test_each_variant_differs_from_the_baseline(model: str, ablation: str, check: Check) -> None:
-    check(model, ablation)
-
-
-@pytest.mark.parametrize(
-    "change",
-    ["optim.beta1=0.5", "trainer.max_steps=15", "overfit=true", "search.beam=3", "data.batch.max_tokens=400"],
-)
-def test_a_setting_outside_the_model_is_an_effect(change: str, check: Check) -> None:
-    check("transformer", "baseline", change)
+@pytest.mark.parametrize("settings", EFFECTS, ids="-".join)
+def test_each_variant_and_each_setting_outside_the_model_is_an_effect(settings: tuple[str, ...], check: Check) -> None:
+    check(*settings)
 
 
 @pytest.mark.parametrize("change", ["optim.lr=3e-3", "trainer.log_every=7", "views.translations=3", "also_evaluate=[alone]"])
@@ -244,7 +233,7 @@ def arguments(base: list[str], *overrides: str) -> list[str]:
 
 
 @pytest.fixture
-def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> Ablate:
+def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch, without_charts: None) -> Ablate:
     """Returns a function that runs a suite and trains its runs one at a time, all in this process. `processes` maps the name of
     a run to an object that replaces the run's process."""
 
@@ -301,30 +290,6 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert verdicts["huge_rate"] == "diverged" and not (folder / "huge_rate-seed1" / "train.log").exists()
     assert (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == finished
 
-    # With a smaller learning rate, as the message advises, the run starts again, under another name.
-    lower = project / "own" / "ablation" / "huge_rate.yaml"
-    lower.write_text(lower.read_text().replace("100.0", "1e-3"))
-    assert ablate("suite=[baseline,huge_rate]", "name=rows").code == 0
-    assert (folder / "huge_rate-seed1-2" / "metrics.json").exists()
-    assert {row["variant"]: row["verdict"] for row in scores(folder)}["huge_rate"] not in ("diverged", "not finished")
-
-
-@pytest.mark.slow
-def test_half_a_suite_goes_on_elsewhere_from_its_rows_alone(project: Path, ablate: Ablate) -> None:
-    settings = ["suite=[baseline,no_residual_cross]", "seeds=[1,2]", "trainer.max_steps=4", "trainer.validate_every=2"]
-    assert ablate(*settings, "name=all").code == 0
-    uninterrupted, half, rest = (project / "outputs" / name for name in ("all", "half", "rest"))
-    half.mkdir()
-    for name in ("baseline-seed1", "no_residual_cross-seed2"):
-        shutil.copytree(uninterrupted / name, half / name)
-    publish(read_suite(half), project / "rows")
-    rest.mkdir()
-    shutil.copy(project / "rows" / "runs.jsonl.gz", rest)
-    ended = ablate(*settings, "name=rest")
-    assert ended.code == 0 and "4 runs, of which 2 have already ended" in ended.out
-    assert sorted(path.name for path in rest.glob("*/")) == ["baseline-seed2", "no_residual_cross-seed1"]
-    assert len(scores(rest)) == 2 and scores(rest) == scores(uninterrupted)
-
 
 def plan_of(*overrides: str) -> suites.Plan:
     composition = compose("ablate", overrides)
@@ -350,12 +315,14 @@ def test_of_equal_runs_a_finished_one_belongs_to_the_suite(tmp_path: Path) -> No
     assert made.read().runs[0].directory.name == "baseline-seed1-2"
 
 
-def test_time_left_does_not_count_steps_of_earlier_processes(tmp_path: Path) -> None:
-    job = suites.Job(Run(tmp_path / "run", {}), [], cast(Any, object()))
-    job.run.output.write_text("outputs/mine/run: resuming at step 2515 of 3000\nstep 2516/3000  loss 2\nstep 2601/3000\n")
-    assert job.steps == (2515, 2601)
-    job.run.output.write_text("reading\nstep 17/3000  loss 2\n")
-    assert job.steps == (0, 17)
+def test_a_run_that_diverged_with_other_settings_does_not_belong_to_the_suite(tmp_path: Path) -> None:
+    """With a smaller learning rate, as the message advises, the run starts again, under another name."""
+    made = plan_of("suite=[baseline]", "name=mine", f"output_dir={tmp_path}")
+    folder, config = tmp_path / "mine" / "baseline-seed1", made.jobs[0].run.config
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "optim": {**config["optim"], "lr": 100.0}}))
+    folder.with_name("baseline-seed1.log").write_text("diverged: the loss is nan\n")
+    assert made.read().runs[0].directory.name == "baseline-seed1-2" and not made.jobs[0].ended
 
 
 def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Path, base: list[str]) -> None:
@@ -378,37 +345,43 @@ def test_debug_wins_over_the_overrides_of_a_suite(trainer: str, steps: int) -> N
 
 
 def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablate: Ablate) -> None:
-    stopped = []
+    started, stopped = threading.Barrier(2), list[bool]()
 
     def wait() -> int:
-        os.kill(os.getpid(), signal.SIGINT)
-        wait_for(lambda: bool(stopped))
+        if started.wait() == 0:  # in one of the two
+            os.kill(os.getpid(), signal.SIGINT)
+        wait_for(lambda: len(stopped) == 2)
         return 75
 
     process = SimpleNamespace(wait=wait, terminate=lambda: stopped.append(True))
-    ended = ablate("suite=[baseline,unscaled]", "name=stopped", processes={"baseline-seed1": process})
-    assert ended.code == 75 and "stopped with 2 of 2 runs left; resume with the same command" in ended.err
-    assert not (project / "outputs" / "stopped" / "unscaled-seed1.log").exists()
+    runs = dict.fromkeys(("baseline-seed1", "unscaled-seed1"), process)
+    ended = ablate("suite=[baseline,unscaled,no_residual]", "jobs=2", "name=stopped", processes=runs)
+    assert ended.code == 75 and "stopped with 3 of 3 runs left; resume with the same command" in ended.err
+    assert not (project / "outputs" / "stopped" / "no_residual-seed1.log").exists()
 
 
 @pytest.mark.slow
-def test_a_suite_that_is_interrupted_goes_on_and_ends_with_the_same_table(
+def test_a_suite_goes_on_from_rows_and_interrupted_runs_and_ends_with_the_same_table(
     project: Path, base: list[str], ablate: Ablate
 ) -> None:
-    """The suite is stopped by Ctrl-C while the processes of two runs are under way."""
+    """One run is only a published row, and Ctrl-C stops the suite while the process of the other is under way."""
     settings = ["suite=[baseline,no_residual_cross]", "trainer.max_steps=20", "trainer.validate_every=20"]
-    assert ablate(*settings, "name=uninterrupted").code == 0
-    uninterrupted, stopped = project / "outputs" / "uninterrupted", project / "outputs" / "stopped"
-    words = [sys.executable, "-P", "-m", "entente", "ablate", *arguments(base, *settings, "name=stopped", "jobs=2")]
+    assert ablate(*settings, "name=all").code == 0
+    uninterrupted, half, rest = (project / "outputs" / name for name in ("all", "half", "rest"))
+    shutil.copytree(uninterrupted / "baseline-seed1", half / "baseline-seed1")
+    publish(read_suite(half), project / "rows")
+    rest.mkdir()
+    shutil.copy(project / "rows" / "runs.jsonl.gz", rest)
+    words = [sys.executable, "-P", "-m", "entente", "ablate", *arguments(base, *settings, "name=rest")]
     process = subprocess.Popen(words, cwd=project, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_for(lambda: any(stopped.glob("*-seed1/checkpoints/step-*.ckpt")))
+    wait_for(lambda: any(rest.glob("*/checkpoints/step-*.ckpt")))
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=400)
-    assert process.returncode == 75 and "resume with the same command" in out, out
-    ended = ablate(*settings, "name=stopped")
-    assert ended.code == 0 and "2 runs, of which 0 have already ended" in ended.out
-    assert sorted(path.name for path in stopped.glob("*/")) == ["baseline-seed1", "no_residual_cross-seed1"]
-    assert len(scores(stopped)) == 2 and scores(stopped) == scores(uninterrupted)
+    assert process.returncode == 75 and "stopped with 1 of 2 runs left; resume with the same command" in out, out
+    ended = ablate(*settings, "name=rest")
+    assert ended.code == 0 and "2 runs, of which 1 have already ended" in ended.out
+    assert [path.name for path in rest.glob("*/")] == ["no_residual_cross-seed1"]
+    assert len(scores(rest)) == 2 and scores(rest) == scores(uninterrupted)
 
 
 def test_all_problems_of_a_suite_are_named_before_anything_is_written(project: Path, ablate: Ablate) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -34,8 +33,7 @@ def test_published_runs(variant: str) -> None:
     runs = SUITE.of(variant)
     causes = [explain(run, SUITE.base_of(run)) for run in runs]
     assert list(causes[0]) == CASES[variant] and (CASES[variant] or not any(causes))
-    for name, text in chain.from_iterable(each.items() for each in causes):
-        assert text.startswith(name.capitalize()) and any(map(str.isdigit, text))
+    assert all(any(map(str.isdigit, text)) for each in causes for text in each.values())
     assert explain(runs[0], dataclasses.replace(runs[0])) == {}, "what the baseline shows too explains no difference"
 
 

@@ -1,7 +1,7 @@
 """Tests the comparison of runs outside a suite: their differing settings, their grouping by seed, and the error analysis."""
 
+import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from entente.ablation.runs import read_runs
 from entente.settings import RunSettings
 from speedrun import draw
 
+pytestmark = pytest.mark.usefixtures("without_charts")
 BASE: dict[str, Any] = {
     "seed": 1,
     "name": "base",
@@ -116,7 +117,7 @@ def test_equal_names_are_told_apart_by_their_paths(tmp_path: Path, folders: tupl
     assert suite.variants == (["base-seed1", "base-seed2"] if is_same else ["quick/base", "base"])
 
 
-def test_a_picture_shows_bleu_against_time_with_a_panel_for_each_model(tmp_path: Path) -> None:
+def test_a_picture_shows_bleu_against_time_with_a_panel_for_each_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = [write(tmp_path, f"x-base-seed{seed}", seed=seed) for seed in (1, 2)]
     other, recurrent = write(tmp_path, "x-other-seed1", optim__lr=0.1), write(tmp_path, "birnn", model__name="birnn")
     panels = draw([read(tmp_path, *base, other), read(tmp_path, recurrent)]).axes
@@ -124,8 +125,9 @@ def test_a_picture_shows_bleu_against_time_with_a_panel_for_each_model(tmp_path:
     assert [line.get_color() for line in panels[0].lines] == ["C0", "C0", "C1"]
     assert [text.get_text() for text in panels[0].get_legend().get_texts()] == ["x-base", "x-other"]
     assert panels[1].lines[0].get_xdata()[-1] == pytest.approx(9.5 / 60)  # the run's training took 9.5 seconds
-    command = [sys.executable, "scripts/speedrun.py", tmp_path / "new.png", *base, "/", recurrent]
-    subprocess.run(command, check=True)
+    script = Path(__file__).parents[2] / "scripts" / "speedrun.py"
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path / "new.png"), *map(str, base), "/", str(recurrent)])
+    runpy.run_path(str(script), run_name="__main__")
     assert (tmp_path / "new.png").read_bytes().startswith(b"\x89PNG")
 
 

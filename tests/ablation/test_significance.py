@@ -55,10 +55,9 @@ def test_with_one_variant_dunnetts_test_is_students() -> None:
     assert judged.smallest == pytest.approx((interval.high - interval.low) / 2)
 
 
-def test_the_critical_value_is_exceeded_at_the_error_rate_and_grows_with_the_variants() -> None:
+def test_the_critical_value_grows_with_the_variants() -> None:
     values = [critical(10, (3,) * n, 9 + 2 * n) for n in (1, 2, 5, 33)]
     assert values == sorted(values) and len({*values}) == 4
-    assert exceedance(values[3], 10, (3,) * 33, 75) == pytest.approx(ALPHA, abs=1e-9)
     assert exceedance(0, 10, (3,) * 33, 75) == pytest.approx(1)
 
 

@@ -25,12 +25,14 @@ def test_each_sentence_has_its_own_pictures(folder: Path, monkeypatch: pytest.Mo
     assert len({*printed}) == len(printed) == len([path for path in (folder / "maps").rglob("*") if path.is_file()])
 
 
-def test_the_translation_is_printed(folder: Path) -> None:
-    ended = run("attention checkpoint=run layer=1 output=map.png sentence='Le chat.'", folder)
+def test_the_sentence_and_its_translation_are_printed_and_drawn(folder: Path) -> None:
+    sentence = "Le chat\u2028voit\x1b."
+    ended = run(f"attention checkpoint=run layer=1 output=map.png sentence='{sentence}'", folder)
     trained = checkpoint.load(str(folder / "run"))
-    _, target = read_sentence(trained, "Le chat.", None)
-    translation = escape.line(f"transformer: {trained.vocabulary.tgt.decode(target)}")
-    assert ended.out.rstrip("\n").split("\n") == ["Le chat.", translation, "map.png"]
+    _, target = read_sentence(trained, sentence, None)
+    lines = sentence, f"transformer: {trained.vocabulary.text(target)}"
+    assert ended.out.rstrip("\n").split("\n") == [*map(escape.line, lines), "map.png"]
+    assert (folder / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_leaving_words_out_needs_a_translation(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,9 @@
 
 import hashlib
 import os
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from entente.data import corpora, tokenizer
 from entente.data import pairs as pairs_module
 from entente.data.batches import Rows
+from entente.data.cache import build_once
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.pairs import Pair, Pairs
@@ -172,37 +173,23 @@ def test_a_build_that_was_stopped_begins_again(
     assert content(read_corpus(settings, tmp_path / "cache")) == content(read_corpus(settings))
 
 
-# Prints "ready" and waits for a line of input, so that two processes can start at the same time.
-PROGRAM = """
-import sys
-from pathlib import Path
-from entente.data.corpora import read_corpus
-from entente.data.module import TranslationData
-from entente.data.tokenizer import Vocabulary
-from entente.settings import BatchSettings, GrammarSettings, TokenizerSettings
-cache, read = Path(sys.argv[1]), []
-import entente_grammar
-derive = entente_grammar.splits
-entente_grammar.splits = lambda *sizes: read.append("derived") or derive(*sizes)
-print("ready", flush=True)
-input()
-corpus = read_corpus(GrammarSettings(train=503, valid=7, test=5), cache)
-vocabulary = Vocabulary.train(corpus.train, TokenizerSettings(vocab_size=500), cache)
-data = TranslationData(corpus, vocabulary, BatchSettings(), cache_dir=cache)
-print(corpus.digest(), *(rows.values.sum() for rows in data.ids("train")), *read)
-"""
+def test_what_two_need_at_once_is_built_once(tmp_path: Path) -> None:
+    """Threads stand for processes, since a lock belongs to an open file."""
+    path, began, returned, builds = tmp_path / "x", Event(), Event(), list[int]()
 
+    def build() -> None:
+        builds.append(1)
+        began.set()
+        assert not returned.wait(0.3), "the other did not wait for the file"
+        path.touch()
 
-@pytest.mark.slow
-def test_processes_that_start_at_once_build_everything_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    processes = [subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True) for _ in range(2)]
-    assert [process.stdout.readline() for process in processes if process.stdout] == ["ready\n"] * 2
-    for process in processes:
-        print(file=process.stdin, flush=True)
-    outputs = [process.communicate() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    first, second = (out.split() for out, _ in outputs)
-    assert first[:3] == second[:3] and len(first) + len(second) == 7  # one of them derived the sentences
-    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "ids", "tokenizer"}
-    assert len([*tmp_path.rglob("corpus.json"), *tmp_path.rglob("*.model"), *tmp_path.rglob("*.npy")]) == 1 + 1 + 2
+    def need() -> None:
+        began.wait(60)
+        build_once(path, build)
+        returned.set()
+
+    with ThreadPoolExecutor() as pool:
+        second = pool.submit(need)
+        build_once(path, build)
+        second.result()
+    assert builds == [1]

@@ -14,7 +14,7 @@ import torch
 
 from bad_inputs import run as command
 from broken_laws import BROKEN, model_settings
-from conftest import SIZES
+from conftest import SIZES, small_settings
 from entente.checkpoint import TrainedRun, sizes_of
 from entente.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary
 from entente.decoding.translate import translate
@@ -159,7 +159,7 @@ def test_pegasus_translates_as_we_do(pegasus: tuple[TrainedRun, Any]) -> None:
 @pytest.mark.parametrize("variant", sorted({*VARIANTS} - TRAINING))
 def test_pegasus_refuses_all_other_variants(variant: str) -> None:
     with pytest.raises(InputError, match="^format=huggingface: .*: this format cannot hold such a model; "):
-        huggingface.refuse_other_models(loaded(**model_settings(variant)).settings.model)
+        huggingface.refuse_other_models(small_settings("transformer", **model_settings(variant)))
 
 
 @pytest.fixture(scope="module")

@@ -78,15 +78,6 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
     theirs.out_proj.load_state_dict(ours.out.state_dict())
 
 
-def test_multi_head_attention_to_a_padded_source_or_to_the_past_equals_torchs() -> None:
-    ours, theirs = small_layer(MultiHeadAttention), nn.MultiheadAttention(21, 3, batch_first=True).double()
-    copy_attention(theirs, ours)
-    x, source = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
-    expected, _ = theirs(x, source, source, key_padding_mask=~REAL, need_weights=False)
-    close(ours(x, ours.project(source), REAL[:, None, None, :]), expected)
-    close(ours(x, ours.project(x), ~FUTURE), theirs(x, x, x, attn_mask=FUTURE, need_weights=False)[0])
-
-
 @pytest.mark.parametrize("start", [0, 5])
 @pytest.mark.parametrize("d_model", [1, 7, 12])
 def test_positions_equal_the_formula_of_section_3_5(d_model: int, start: int) -> None:

@@ -17,14 +17,9 @@ from entente.models.build import build
 from entente.models.seq2seq import Seq2Seq, Sizes, pad, parameter_count
 from entente.models.transformer import Transformer
 from entente.settings import SearchSettings
-from numerics import close, logits, logits_in_chunks, loss_of, tensors
+from numerics import logits, loss_of, tensors
 
-# Decoding in chunks
-
-
-@pytest.mark.parametrize("sizes", [[1] * T, [5, 8], [1, 12], [12, 1], [2, 1, 7, 3]], ids=str)
-def test_decoding_in_chunks_equals_decoding_at_once(model: Seq2Seq, src: Tensor, tgt: Tensor, sizes: list[int]) -> None:
-    close(logits_in_chunks(model, src, tgt, sizes), logits(model, src, tgt))
+# Decoding
 
 
 def test_decoding_does_not_change_the_state_it_starts_from(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:

@@ -37,8 +37,7 @@ def test_a_new_model_is_trained_and_translates(tmp_path: Path) -> None:
     (tmp_path / "configs" / "model" / "mean.yaml").write_text("defaults:\n  - _mean\n", encoding="utf-8")
     settings = ["model=mean", "name=new", "trainer=debug", "trainer.suffix=''", "search.beam=3", *write_corpus(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", "entente", "train", *settings], cwd=tmp_path, env=environment, check=True)
-    command = [sys.executable, "-m", "entente", "evaluate", "checkpoint=outputs/new", "trust_data=true", "output=scores"]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    program = "import sys, entente; entente.train(sys.argv[1:]).translate('Le chat voit le chien.')"
+    subprocess.run([sys.executable, "-c", program, *settings], cwd=tmp_path, env=environment, check=True)
     translations = (tmp_path / "outputs" / "new" / "translations" / "test.tsv").read_text(encoding="utf-8")
     assert translations.startswith("source\treference\ttranslation\n") and translations.count("\n") > 1

@@ -254,16 +254,17 @@ def test_each_score_and_scale_equals_its_scalars_head_by_head(score: Any, scale:
             close(actual[b, t], layer.out(torch.cat(heads)))
 
 
-@pytest.mark.parametrize("projections", [[], ["query"], ["value", "key"]], ids=str)
-def test_a_projection_that_is_not_learned_is_the_identity(projections: Any) -> None:
-    ours, full = small_layer(MultiHeadAttention, projections=projections), small_layer(MultiHeadAttention)
+@pytest.mark.parametrize("identity", [PROJECTIONS, ["key", "value"], ["query"], ["out"]], ids=str)
+def test_a_projection_that_is_not_learned_is_the_identity(identity: Any) -> None:
+    learned = [name for name in PROJECTIONS if name not in identity]
+    ours = small_layer(MultiHeadAttention, projections=learned, output_projection="out" not in identity)
+    full = small_layer(MultiHeadAttention)
     full.load_state_dict(ours.state_dict(), strict=False)
-    for projection in {*PROJECTIONS} - {*projections}:
-        assert not [*ours.get_submodule(projection).parameters()]
-        nn.init.eye_(full.get_submodule(projection).weight)
-        nn.init.zeros_(full.get_submodule(projection).bias)
-    query, source = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
-    mask = REAL[:, None, None, :]
+    for name in identity:
+        assert not any(parameter.startswith(name) for parameter in ours.state_dict())
+        nn.init.eye_(full.get_submodule(name).weight)
+        nn.init.zeros_(full.get_submodule(name).bias)
+    query, source, mask = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2), REAL[:, None, None, :]
     close(ours(query, ours.project(source), mask), full(query, full.project(source), mask))
 
 
@@ -273,15 +274,6 @@ def test_a_sliced_projection_equals_a_block_diagonal_matrix() -> None:
     for projection in PROJECTIONS:
         blocks = ours.get_submodule(projection).weight.detach().split(7)  # 3 heads of width 7
         full.get_submodule(projection).weight.data = torch.block_diag(*blocks)
-    query, source, mask = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2), REAL[:, None, None, :]
-    close(ours(query, ours.project(source), mask), full(query, full.project(source), mask))
-
-
-def test_without_an_output_projection_the_heads_stand_side_by_side() -> None:
-    ours, full = small_layer(MultiHeadAttention, output_projection=False), small_layer(MultiHeadAttention)
-    full.load_state_dict(ours.state_dict(), strict=False)
-    nn.init.eye_(full.out.weight)
-    nn.init.zeros_(full.out.bias)
     query, source, mask = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2), REAL[:, None, None, :]
     close(ours(query, ours.project(source), mask), full(query, full.project(source), mask))
 
@@ -395,7 +387,8 @@ def test_rotary_positions_are_in_self_attention_alone() -> None:
 
 
 def test_the_factor_of_cosine_scores_starts_at_1() -> None:
-    assert CosineScore("d_k").factor.tolist() == [1.0]
+    model = small("transformer", score="cosine")
+    assert {module.factor.item() for module in model.modules() if isinstance(module, CosineScore)} == {1.0}
 
 
 def test_swiglu_is_the_product_of_a_linear_layer_and_a_gate() -> None:

@@ -1,7 +1,6 @@
 """Tests the operation counts, ratios and left-out programs of scripts/benchmark.py, and runs a small measurement with it."""
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from benchmark.cases import Bench
 from benchmark.contestants.ours import decode, forbid_end
 from benchmark.operations import linear_layers, training_operations
 from benchmark.parts import BATCH_EVENT, PARTS, Profile
-from benchmark.report import case_result, summary
+from benchmark.report import benchmark, case_result, summary
 from benchmark.settings import read
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente.data.tokenizer import BOS, EOS, PAD
@@ -188,10 +187,11 @@ def test_trained_models_are_decoded_as_the_commands_do_it(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-def test_the_script_measures_ours_against_other_programs(tmp_path: Path) -> None:
+def test_ours_is_measured_against_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     overrides = ["benchmark.cases=[transformer]", "benchmark.output=out", f"benchmark.peers.eole={sys.executable}"]
-    subprocess.run([sys.executable, SCRIPT, *TINY, *overrides], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    benchmark(*read([*TINY, *overrides]))
     written = json.loads((tmp_path / "out" / "benchmark.json").read_text(encoding="utf-8"))
     [training] = written["results"]
     assert [row["contestant"] for row in training["rows"]] == [OURS, cases.MARIAN]

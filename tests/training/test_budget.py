@@ -12,6 +12,7 @@ from bad_inputs import run as command
 from entente.files import read_yaml
 from entente.recipe import for_corpus
 from entente.settings import RunSettings
+from entente.training.budget import steps_of_minutes
 from entente.training.train import train
 from entente.training.translator import Translator
 from entente.training.verdict import verdict
@@ -49,16 +50,17 @@ def test_shares_of_a_run_become_steps() -> None:
     assert values == (19, 38, 8, 1, 77)
 
 
-@pytest.mark.slow
-def test_minutes_become_steps_once_and_change_no_bit(words: list[str], tmp_path: Path) -> None:
-    """A run of some minutes that is stopped and resumed equals a run of as many steps."""
+def test_minutes_become_steps_once_and_change_no_bit(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of some minutes that is stopped and resumed equals a run of as many steps, 31 instead of those measured."""
+    measured: list[int] = []
+    monkeypatch.setattr("entente.training.train.steps_of_minutes", lambda *of: measured.append(steps_of_minutes(*of)) or 31)
     words = ["train", *words, "optim.warmup=0.1", "trainer.validate_every=0.5", "checkpoint.every=7", "views.attention=false"]
-    line = " ".join([*words, "trainer.minutes=0.25"])
+    line = " ".join([*words, "trainer.minutes=9"])
     ended, _ = run_with_signal(line, tmp_path, "entente.training.translator.batch_loss", 70, signal.SIGTERM)
     assert ended.code == 75, ended.err  # 60 batches are for the measurement
-    steps = read_yaml(tmp_path / "run" / "config.yaml")["trainer"]["max_steps"]
-    assert command(f"{line} resume=auto", tmp_path).code == 0
-    assert command(f"{' '.join(words)} trainer.max_steps={steps} name=steps", tmp_path).code == 0
+    assert read_yaml(tmp_path / "run" / "config.yaml")["trainer"]["max_steps"] == 31
+    assert command(f"{line} resume=auto", tmp_path).code == 0 and len(measured) == 1 and measured[0] > 31
+    assert command(f"{' '.join(words)} trainer.max_steps=31 name=steps", tmp_path).code == 0
     assert not (tmp_path / "run-2").exists()
     problems = differences(tmp_path / "run", tmp_path / "steps")
     assert all(".config.trainer." in problem for problem in problems), problems

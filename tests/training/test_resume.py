@@ -287,18 +287,17 @@ def test_a_damaged_checkpoint_is_named_and_without_it_the_run_resumes_from_the_o
 
 def test_the_mean_of_checkpoints_becomes_the_model_if_it_is_better(run: Run) -> None:
     changes = ["checkpoint.average=3", "trainer.max_steps=45", "trainer.validate_every=15"]
-    changes += ["checkpoint.every=5", "optim.lr=2e-2"]
+    changes += ["checkpoint.every=5", "optim.lr=5e-2", "optim.schedule=constant"]
     averaged = run("birnn", "averaged", *changes)
     assert saved(averaged) == [35, 40, 45]
     states = [read(path)["state_dict"] for path in steps(averaged / "checkpoints").values()]
     mean = {name: sum(state[name] for state in states) / 3 for name in states[0]}
     best = read(averaged / "checkpoints" / "best.ckpt")["state_dict"]
     report = json.loads((averaged / "training.json").read_text())["mean_of_checkpoints"]
-    assert report["of"] == [35, 40, 45]
-    assert report["chosen"] == (report["bleu"] >= report["best_single_bleu"])
-    assert report["chosen"] == all(torch.allclose(best[name], mean[name], atol=1e-6) for name in mean)
+    assert report["of"] == [35, 40, 45] and report["chosen"] and report["bleu"] >= report["best_single_bleu"]
+    assert all(torch.allclose(best[name], mean[name], atol=1e-6) for name in mean)
     bleu = json.loads((averaged / "metrics.json").read_text())["valid"]["bleu"]
-    assert bleu == pytest.approx(max(report["bleu"], report["best_single_bleu"]), rel=1e-6)
+    assert bleu == pytest.approx(report["bleu"], rel=1e-6)
 
 
 def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
@@ -356,10 +355,9 @@ def test_a_run_resumes_only_with_the_text_it_began_with(run: Run, split: str, in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", sorted(SMALL))
-def test_a_real_command_stopped_at_a_random_moment(model: str, tmp_path: Path) -> None:
+def test_a_real_command_stopped_at_a_random_moment(tmp_path: Path) -> None:
     """The resumed run equals an uninterrupted one. `make soak` stops 30 runs of each model."""
     generator = random.Random(os.urandom(8))
     number = generator.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-    [line] = compare_stopped_runs(model, tmp_path, [number], generator)
+    [line] = compare_stopped_runs(generator.choice(sorted(SMALL)), tmp_path, [number], generator)
     assert line.startswith("equal"), line

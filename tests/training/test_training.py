@@ -223,7 +223,7 @@ def test_attention_is_measured_against_a_users_own_links(model: str, runs: dict[
     texts = [(tmp_path / side).read_text().splitlines() for side in ("fr", "en")]
     agreement = links_agreement(zip(links, read_pharaoh(tmp_path / "gold", *texts), strict=True))
     assert agreement.aer == pytest.approx(alignment["best"]["aer"])
-    for words in ("oracle", "near-uniform heads", "these sentences themselves", "same_first"):
+    for words in ("oracle", "attention of each head", "these sentences themselves", "same_first"):
         assert words in output, output[-3000:]
 
 

@@ -155,11 +155,12 @@ class Suite:
 
 def runs_in(folder: Path) -> list[Run]:
     """Returns the runs of a suite, finished or not: its published rows, then the directories of runs without a row."""
-    rows = read_file(folder / ROWS, gzip.decompress).splitlines() if (folder / ROWS).exists() else []
+    path = folder / ROWS
+    rows = read_file(path, lambda content: [*map(json.loads, gzip.decompress(content).splitlines())]) if path.exists() else []
     runs = []
-    for row in map(json.loads, rows):
+    for row in rows:
         if "counts" not in row:
-            raise InputError(f"{folder / ROWS}: not the runs of a suite, or too old to be compared again; give another folder")
+            raise InputError(f"{path}: not the runs of a suite, or too old to be compared again; give another folder")
         runs.append(Run(folder / row["directory"], _complete(row["config"]), row["metrics"], row["training"], row))
     keys = {run.key for run in runs}
     directories = sorted(path.parent for path in folder.glob("*/config.yaml"))

@@ -6,7 +6,6 @@ and interrupted runs go on from their last checkpoint. A run that fails is repor
 """
 
 import os
-import re
 import subprocess
 import threading
 import time
@@ -20,7 +19,6 @@ from entente.errors import Interrupted, Stopped
 from entente.files import numbered
 
 OUTCOMES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # by the exit code of `entente train`
-STEP, RESUMED = re.compile(r"step (\d+)/\d+"), re.compile(r": resuming at step (\d+) of")
 
 
 @dataclass
@@ -31,13 +29,6 @@ class Job:
     command: list[str]
     process: subprocess.Popen[bytes] | None = None  # None before it is started
     ended: bool = False
-
-    @property
-    def steps(self) -> tuple[int, int]:
-        """The step from which the current process has trained, and the last one that it has logged."""
-        text = self.run.output.read_text(encoding="utf-8", errors="replace") if self.process else ""
-        first = int([0, *RESUMED.findall(text)][-1])
-        return first, int([first, *STEP.findall(text)][-1])
 
     def train(self, threads: int, stopping: threading.Event) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
@@ -81,15 +72,11 @@ class Plan:
         waiting = [job for job in self.jobs if not job.ended]
         log.info("%s: %d runs, of which %d have already ended", self.root, len(self.jobs), len(self.jobs) - len(waiting))
         stopping, began = threading.Event(), time.monotonic()
-        totals = [job.run.config["trainer"]["max_steps"] for job in waiting]
 
         def progress() -> str:
-            elapsed = time.monotonic() - began
-            steps = [job.steps for job in waiting]
-            done = sum(last - first for first, last in steps)
-            left = sum(total - last for (_, last), total, job in zip(steps, totals, waiting, strict=True) if not job.ended)
-            rest = f", {clock(elapsed / done * left)} left" if done else ""
-            return f"{self.root.name}: {sum(job.ended for job in waiting)} of {len(waiting)} runs ended  {clock(elapsed)}{rest}"
+            elapsed, ended = time.monotonic() - began, sum(job.ended for job in waiting)
+            rest = f", {clock(elapsed / ended * (len(waiting) - ended))} left" if ended else ""
+            return f"{self.root.name}: {ended} of {len(waiting)} runs ended  {clock(elapsed)}{rest}"
 
         with Task(progress), ThreadPoolExecutor(at_once) as pool:
             try:

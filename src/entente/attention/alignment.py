@@ -176,11 +176,11 @@ class Alignments:
     def oracle(self) -> Agreement:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 
-    def best(self, means: bool = True) -> Head:
+    def best(self) -> Head:
         """Returns the first head with the lowest error rate or, without gold links, the mean of the second to last layer, at
-        the producing step (Garg et al. 2019). means: whether layer means count as heads."""
+        the producing step (Garg et al. 2019)."""
         heads = self.heads()
         if self.gold:
-            return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)
+            return min(heads, key=lambda head: self.agreement(head).aer)
         layer = max(0, heads[-1].layer - 1)
         return next(head for head in reversed(heads) if head.layer == layer and head.step == "produced")

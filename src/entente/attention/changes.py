@@ -45,10 +45,6 @@ class Change(Section):
         first = f"{name} {values.pop(name)} {values.pop('sublayer', '')}".strip()
         return ", ".join([first, *(f"{key} {to_text(value)}" for key, value in values.items())])
 
-    def note(self, target: Target) -> str:
-        """Returns what `effect` leaves open, because it depends on the model."""
-        return ""
-
     def refuse(self, problem: str) -> InputError:
         return InputError(f"{self.effect()}: {problem}")
 
@@ -194,12 +190,6 @@ class Skip(OfSublayers):
     def apply(self, target: Target) -> Iterator[Undo]:
         for point in self.sublayers(target, (self.skip,)):
             yield point.on(torch.zeros_like)
-
-    def note(self, target: Target) -> str:
-        passes = [bool(point.module.keep) for point in self.sublayers(target, (self.skip,))]
-        if not any(passes):
-            return " (nothing passes: it has no residual connection)"
-        return " (its input passes)" if all(passes) else " (its input passes only where there are residual connections)"
 
 
 class Weights(OfHeads):

@@ -7,6 +7,7 @@ Axes per head would take 4 times as long. Lengths are in inches, font sizes in p
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import chain, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,8 @@ def find_fonts(text: str) -> None:
     """Finds an installed family for each character that FONT lacks. The first time that there is none, logs a hint."""
     missing = {c for c in text if c.isprintable() and ord(c) not in GLYPHS} - FALLBACKS.keys()
     for entry in fontManager.ttflist if missing else ():
-        if "LastResort" not in entry.fname:  # Last Resort draws boxes that name the script
+        # Last Resort draws boxes that name the script, and matplotlib lists fonts that are no longer installed.
+        if "LastResort" not in entry.fname and Path(entry.fname).is_file():
             font = get_font(entry.fname)
             covered = {c for c in missing if font.get_char_index(ord(c))}
             FALLBACKS.update(dict.fromkeys(covered, entry.name))

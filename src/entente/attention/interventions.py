@@ -100,12 +100,6 @@ def parse(intervention: Intervention) -> Change:
     return validate(CLASSES[name], intervention, where=f"{to_text(intervention)}: ")
 
 
-def describe(model: Seq2Seq, intervention: Intervention) -> str:
-    """Says in a line what an intervention does to a model."""
-    change = parse(intervention)
-    return change.effect() + change.note(Target(model, None))
-
-
 def with_means(
     model: Seq2Seq, interventions: Sequence[Intervention], batches: Callable[[], Iterable[Batch]]
 ) -> list[Intervention]:

@@ -23,7 +23,6 @@ from entente.models.seq2seq import Seq2Seq, pad
 if TYPE_CHECKING:
     from entente.data.module import TranslationData  # imports Lightning, which takes 2 seconds
 
-NEAR_UNIFORM = 0.95  # a head with at least this share of the maximum entropy counts as near-uniform
 BATCH = 32  # sentences recorded in one pass
 SOURCES = 64  # variants of a source sentence that `occlusion` reads in one pass
 ENDS = (SPECIAL[BOS], SPECIAL[EOS])
@@ -37,9 +36,6 @@ class Numbers(NamedTuple):
     end: Tensor  # weight on the end symbol </s> (in the decoder's self-attention, on <s>)
     punctuation: Tensor  # weight on pieces without a letter or digit
     diagonal: Tensor  # distance from the diagonal, |column / last column - row / last row|, weighted by attention
-
-    def near_uniform(self) -> float:  # the share of heads with an entropy of at least NEAR_UNIFORM
-        return float((self.entropy >= NEAR_UNIFORM).float().mean())
 
 
 def numbers_of(map: record.AttentionMap) -> Tensor:
@@ -133,44 +129,39 @@ class Measured(NamedTuple):
     report: dict[str, Any]  # the entries for metrics.json
     links: list[list[Link]]  # of each sentence according to `best`
     best: Head  # the best head or layer mean of this split or the validation split (see `Alignments.best`)
-    best_head: Head  # the same without layer means
 
 
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, valid: Measured | None
 ) -> Measured:
-    """Measures a split, with occlusion on its first `occluded` pairs. valid: measurements whose best heads are used, not this
+    """Measures a split, with occlusion on its first `occluded` pairs. valid: measurements whose best head is used, not this
     split's."""
     numbers, alignments = measure(model, vocabulary, pairs)
-    best, best_head = (valid.best, valid.best_head) if valid else (alignments.best(), alignments.best(means=False))
-    report: dict[str, Any] = {}
+    best, report = valid.best if valid else alignments.best(), dict[str, Any]()
     for kind, of_kind in numbers.items():
-        of_heads = {name: values.tolist() for name, values in of_kind._asdict().items()}
-        report[kind] = {**of_heads, "near_uniform": of_kind.near_uniform()}
+        report[kind] = {name: values.tolist() for name, values in of_kind._asdict().items()}
     if alignments.gold:
         rows = {head: head.report() | alignments.agreement(head)._asdict() for head in alignments.heads()}
         report["word_alignment"] = {
             "oracle": alignments.oracle()._asdict(),
             "best": rows[best] | {"chosen_on": "valid" if valid else "these sentences themselves"},
-            "best_head": rows[best_head],
             "heads": [*rows.values()],
         }
     if occluded and alignments.predicted and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
         report["occlusion"] = changes
-    return Measured(report, alignments.links(best), best, best_head)
+    return Measured(report, alignments.links(best), best)
 
 
 def show(report: Mapping[str, Any], of: str) -> None:
     """Prints the report of a `Measured`. of: the name of the split or model measured."""
     kinds = {name: report[kind] for kind, name in record.NAME_OF_KIND.items() if kind in report}
     if kinds:
-        uniform = ", ".join(f"{name} {numbers['near_uniform']:.0%}" for name, numbers in kinds.items())
         rows = [
             {"": f"{name} {i + 1}.{j + 1}"} | {number: numbers[number][i][j] for number in Numbers._fields}
             for name, numbers in kinds.items()
             for i, j in np.ndindex(np.shape(numbers["entropy"]))
         ]
-        _print(f"{of}: attention of each head, averaged over queries", rows, f"near-uniform heads: {uniform}")
+        _print(f"{of}: attention of each head, averaged over queries", rows)
     if scores := report.get("word_alignment"):
         rows = [{"layer": "oracle", "head": "", "step": ""} | scores["oracle"], *scores["heads"]]
         best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(scores["best"])

@@ -44,7 +44,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     typed = [text for text in composition.overrides if key_of(text).partition(".")[0] not in AblateSettings.model_fields]
     reserved = [text for text in typed if key_of(text) in ("ablation", "variant", "seed", "resume")]
     problems = [f"{text}: a suite sets it for each run; leave it out, and set suite and seeds" for text in reserved]
-    if choices["recipe"] in RECIPES:
+    if choices.get("recipe") in RECIPES:
         problems.append(
             f"recipe={choices['recipe']}: its settings depend on the text, which a suite reads too late; set recipe=none"
         )
@@ -60,9 +60,9 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     shared = [text for text in suite.overrides if not (is_debug and text.startswith("trainer."))]
     if any(key_of(text) in LENGTHS for text in typed):
         shared = [text for text in shared if key_of(text) not in LENGTHS]
-    shared += [text for text in typed if key_of(text) not in ("experiment", "trainer.threads")]
+    shared += [text for text in typed if key_of(text) != "experiment"]
     name = settings.name or f"{title}{trainer['suffix']}"
-    root = Path(composition.values["output_dir"]).expanduser() / name
+    root = Path(composition.values["output_dir"] or "").expanduser() / name
     command = [sys.executable, "-P", "-m", "entente", "train", *([f"--config-dir={folder}"] if folder else [])]
     variants = sorted(dict.fromkeys(suite.variants), key=lambda name: name != BASELINE)
     jobs, refused = list[Job](), dict[str, list[str]]()  # a problem, and the variants that have it

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from entente import checkpoint
+from entente import checkpoint, escape
 from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, Words, merge_pieces, with_mean
 from entente.commands.settings import AttentionSettings
@@ -64,7 +64,7 @@ def main(settings: AttentionSettings) -> None:
         else:
             maps += [(name, map) for map in of_model]
     for sentence in sentences:
-        log.info(sentence)
+        log.info("%s", escape.line(sentence))
     title = "\n".join(sentences)
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
     letters = re.sub(r"\W+", "-", source.casefold())[:40].strip("-")

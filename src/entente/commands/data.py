@@ -20,8 +20,8 @@ from entente.console import Task
 from entente.data.corpora import READERS, Corpus, Sources, read_corpus
 from entente.data.faults import RULES, SURE, Fault, Line, find_faults, shifts
 from entente.data.inspection import leaks, measure
-from entente.data.text import clean
-from entente.data.tokenizer import SEPARATORS, Vocabulary
+from entente.data.text import SEPARATORS, clean
+from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.files import write_text
 from entente.process import prepare_process
@@ -44,7 +44,7 @@ def main(settings: InspectSettings) -> None:
     with Task("inspecting the pairs"):
         numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache, corpus.tags))
         lines = [Line(split, text.where, *pair) for split, texts in sources.items() for text in texts for pair in text.pairs]
-        faults, corresponds = find_faults(lines, settings.rules or SURE)
+        faults, corresponds = find_faults(lines, SURE if settings.rules is None else settings.rules)
     console = Console(markup=False, emoji=False, highlight=False)
     table = Table("", *(Column(split, justify="right", overflow="fold") for split in corpus.splits), box=None, pad_edge=False)
     for what in numbers["train"]:
@@ -57,7 +57,7 @@ def main(settings: InspectSettings) -> None:
         for fault in [fault for fault in faults if fault.rule == rule][:EXAMPLES]:
             line = lines[fault.row]
             place = f"{line.where}, line {line.number:,}: {fault.detail}".removesuffix(": ")
-            for text in (f"    {place}", *(f"      {escape.line(side)}" for side in (line.src, line.tgt))):
+            for text in (f"    {escape.line(place)}", *(f"      {escape.line(side)}" for side in (line.src, line.tgt))):
                 console.print(text, no_wrap=True, overflow="ellipsis")
     console.print("\nAdvice", style="bold")
     for sentence in advice(corpus, lines, faults, corresponds) or ["Nothing unusual: the corpus can be used as it is."]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from entente import checkpoint
 from entente.attention import numbers
 from entente.attention.changes import FUTURE_IN_SEARCH
-from entente.attention.interventions import describe, intervene, with_means
+from entente.attention.interventions import intervene, parse, with_means
 from entente.attention.numbers import Measured
 from entente.commands import outcomes
 from entente.commands.settings import EvaluateSettings
@@ -65,7 +65,7 @@ def main(settings: EvaluateSettings) -> None:
         intervene(run.model, interventions, run.vocabulary),
     ):
         for intervention in listed:
-            log.info("with %s", describe(run.model, intervention))
+            log.info("with %s", parse(intervention).effect())
         if output:
             output.mkdir(parents=True, exist_ok=True)  # fails before the work if there can be no such folder
         metrics = {}

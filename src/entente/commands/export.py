@@ -68,7 +68,7 @@ def sentences_to_compare(settings: ExportSettings) -> list[str]:
     """Returns the first lines of `input`, or the first validation sentences of the run."""
     if settings.input:
         return [*islice(read_lines(Path(settings.input)), COMPARED)]
-    path = checkpoint.find(settings.checkpoint).resolve().parents[1] / "translations" / "valid.tsv"
+    path = checkpoint.find(settings.checkpoint).resolve().parent.parent / "translations" / "valid.tsv"
     if not path.is_file():
         raise InputError(f"checkpoint={settings.checkpoint}: there are no sentences to compare; give input=FILE")
     return [line.partition("\t")[0] for line in path.read_bytes().decode().split("\n")[1:-1][:COMPARED]]

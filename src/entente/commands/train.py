@@ -49,9 +49,9 @@ def launch(settings: RunSettings, composition: Composition) -> Path:
 def completed(settings: RunSettings, composition: Composition) -> RunSettings:
     """Returns the settings with those that follow from the corpus and from `init`. Checks that an ablation computes something
     other than the baseline."""
-    if composition.choices["recipe"] in RECIPES:
+    if composition.choices.get("recipe") in RECIPES:
         settings, composition = for_this_corpus(settings, composition)
-    ablation, baseline = composition.choices["ablation"], None
+    ablation, baseline = composition.choices.get("ablation", "baseline"), None
     if ablation != "baseline":
         baseline = variants.baseline_of(composition)
     if settings.init:

@@ -13,6 +13,8 @@ INVISIBLE = re.compile(
     "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
     "|(?<![\u0600-\u18af])[\u200c\u200d]|[\u200c\u200d](?![\u0600-\u18af])"
 )
+# Tab ends a field of our files; the others end a line for Python's splitlines. In a translation they become a space.
+SEPARATORS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 APOSTROPHES = str.maketrans("\u2018\u2019\u02bc", "'''")
 MARK_SPACES = re.compile(" +(?=[?!;:])")  # in "l’été ?", which people type as "l'été?"
 LETTER, LONG_WORDS = re.compile(r"[^\W\d_]"), re.compile(r"[^\W\d_]{2,}")

@@ -20,7 +20,7 @@ from torch import Tensor
 from entente.console import show_share
 from entente.data.cache import build_once, name_of
 from entente.data.pairs import BLOCK
-from entente.data.text import MARK_SPACES, as_typed, count_words
+from entente.data.text import MARK_SPACES, SEPARATORS, as_typed, count_words
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.settings import TokenizerSettings
@@ -49,9 +49,6 @@ SURROGATE = re.compile("[\ud800-\udfff]")  # how Python reads bytes that are not
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
 # In training they become spaces. In `encode` they fall back to bytes, unless they are pieces.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
-
-# Tab ends a field of our files; the others end a line for Python's splitlines. In a translation they become a space.
-SEPARATORS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 
 if TYPE_CHECKING:
     from datasets import Dataset  # importing it takes half a second, and translation does not need it

@@ -14,14 +14,6 @@ from entente.settings import CheckpointSettings
 from entente.training.trainer import count_whole_steps
 
 
-def steps_of_mean(settings: CheckpointSettings, last: int) -> list[int]:
-    """Returns the steps whose checkpoints a run of `last` steps averages, in order: the latest multiples of `every`, and the
-    last step. Checkpoints saved on an interrupt are left out, so that interrupts do not change the mean."""
-    every = int(settings.every)
-    regular = (last - 1) // every
-    return [*(every * i for i in range(max(1, regular - settings.average + 2), regular + 1)), last]
-
-
 def steps(folder: Path) -> dict[int, Path]:
     """Returns the paths of the step-N.ckpt files in a folder, keyed and sorted by step."""
     files = ((path.stem.removeprefix("step-"), path) for path in folder.glob("step-*.ckpt"))

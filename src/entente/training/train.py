@@ -4,7 +4,7 @@ outputs/NAME/config.yaml            the complete configuration
              train.log              log lines, with their times
              events.out.tfevents.*  for TensorBoard
              metrics.csv            losses and validation scores, a row per step
-             checkpoints/           best.ckpt, with the best Evaluation.quality, or a mean; step-N.ckpt, to resume from
+             checkpoints/           best.ckpt, with the best validation BLEU, or a mean; step-N.ckpt, to resume from
              translations/          one file per split: source, reference, translation
              training.json          steps, seconds, parameters, speed, commit
              metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; written last, when the run is finished
@@ -33,7 +33,7 @@ from entente.process import prepare_process, return_freed_memory
 from entente.settings import RunSettings
 from entente.training import views
 from entente.training.budget import MEASURED, SKIPPED, steps_of_epochs, steps_of_minutes
-from entente.training.checkpoints import steps_of_mean
+from entente.training.checkpoints import steps
 from entente.training.run_directory import RunDirectory, find_run, open_run
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
@@ -124,19 +124,20 @@ def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationDa
 
 def keep_mean_if_better(run: RunDirectory, translator: Translator, data: TranslationData) -> None:
     """Writes the mean of the last checkpoints to best.ckpt unless a single checkpoint is better on validation."""
-    steps = steps_of_mean(translator.settings.checkpoint, translator.global_step)
-    translator.load_state_dict(checkpoint.average([run.checkpoints / f"step-{step}.ckpt" for step in steps]))
-    with Task(f"evaluating the mean of the last {len(steps)} checkpoints"):
+    # A checkpoint saved on an interrupt is not among them: the next one replaces it.
+    files = dict([*steps(run.checkpoints).items()][-translator.settings.checkpoint.average :])
+    translator.load_state_dict(checkpoint.average([*files.values()]))
+    with Task(f"evaluating the mean of the last {len(files)} checkpoints"):
         evaluation = translator.evaluate(data.evaluation("valid"))
-    scores = evaluation.scores("bleu", "chrf")
-    bleu, is_best = scores["bleu"], evaluation.quality(scores) >= translator.best
+    bleu = evaluation.scores("bleu")["bleu"]
+    is_best = (bleu, -evaluation.nll) >= translator.best
     if is_best:
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
         # The others wait, since all of them read the file next.
         distributed.share(lambda: checkpoint.write({**content, checkpoint.ENTRY: translator.checkpoint_entry}, run.best))
-    translator.mean_report = {"of": steps, "bleu": bleu, "best_single_bleu": translator.best_bleu, "chosen": is_best}
+    translator.mean_report = {"of": [*files], "bleu": bleu, "best_single_bleu": translator.best_bleu, "chosen": is_best}
     values = f"validation BLEU {bleu:.2f} with their mean, {translator.best_bleu:.2f} with the best single one"
-    log.info("last %d checkpoints: %s; keeping the %s", len(steps), values, "mean" if is_best else "single one")
+    log.info("last %d checkpoints: %s; keeping the %s", len(files), values, "mean" if is_best else "single one")
 
 
 def write_results(

@@ -37,7 +37,7 @@ class Translator(L.LightningModule):
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu: float | None = None  # BLEU of the last validation, in double precision, unlike Lightning's copy
         self.best_bleu = 0.0  # the highest BLEU of a validation
-        self.best = (-math.inf, -math.inf)  # the highest quality of a validation
+        self.best = (-math.inf, -math.inf)  # the highest quality of a validation: BLEU and, if it is equal, the negative NLL
         self.improvements = 0  # number of validations that were better than all before them
         self.is_best = False  # whether the last validation was at least as good as all before it
         self.mean_report: dict[str, Any] | None = None  # how the mean of the last checkpoints compares with the best one
@@ -125,7 +125,7 @@ class Translator(L.LightningModule):
         scores = self.valid.scores("bleu", "chrf")
         self.bleu = float(scores["bleu"])
         self.best_bleu = max(self.best_bleu, self.bleu)
-        quality = self.valid.quality(scores)
+        quality = scores["bleu"], -self.valid.nll
         self.improvements += quality > self.best and not self.trainer.sanity_checking
         self.is_best = quality >= self.best  # of equally good validations, the last is kept as best.ckpt
         self.best = max(quality, self.best)
