@@ -28,7 +28,7 @@ from entente.ablation import effect
 from entente.ablation import suite as suites
 from entente.ablation.effect import check_effect
 from entente.ablation.report import report
-from entente.ablation.runs import read_run, read_suite
+from entente.ablation.runs import Run, read_run, read_suite
 from entente.checkpoint import read, sizes_of
 from entente.cli import compose
 from entente.commands import ablate as command
@@ -315,6 +315,14 @@ def test_of_equal_runs_a_finished_one_belongs_to_the_suite(tmp_path: Path) -> No
     assert made.read().runs[0].directory.name == "baseline-seed1-2"
 
 
+def test_the_time_left_of_a_suite_is_that_of_runs_that_trained() -> None:
+    jobs = [suites.Job(Run(Path(name), {}), []) for name in "abcdef"]
+    assert suites.progress(jobs, 90) == "0 of 6 runs ended  1:30"
+    jobs[0].ended = True  # refused at once
+    jobs[1].ended = jobs[1].trained = True
+    assert suites.progress(jobs, 90) == "2 of 6 runs ended  1:30, 6:00 left"
+
+
 def test_a_run_that_diverged_with_other_settings_does_not_belong_to_the_suite(tmp_path: Path) -> None:
     """With a smaller learning rate, as the message advises, the run starts again, under another name."""
     made = plan_of("suite=[baseline]", "name=mine", f"output_dir={tmp_path}")
@@ -345,7 +353,7 @@ def test_debug_wins_over_the_overrides_of_a_suite(trainer: str, steps: int) -> N
 
 
 def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablate: Ablate) -> None:
-    started, stopped = threading.Barrier(2), list[bool]()
+    started, stopped = threading.Barrier(2, timeout=100), list[bool]()
 
     def wait() -> int:
         if started.wait() == 0:  # in one of the two

@@ -18,7 +18,6 @@ from entente.ablation.runs import read_runs
 from entente.settings import RunSettings
 from speedrun import draw
 
-pytestmark = pytest.mark.usefixtures("without_charts")
 BASE: dict[str, Any] = {
     "seed": 1,
     "name": "base",
@@ -96,6 +95,7 @@ def test_when_checkpoints_are_written_matters_only_if_several_are_averaged(tmp_p
     assert len(read(tmp_path, *runs).variants) == (1 if average == 1 else 2)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_a_run_without_a_baseline_of_its_seed_is_compared_with_the_first(tmp_path: Path) -> None:
     base, other = write(tmp_path, "base", 0.1), write(tmp_path, "other", 0.6, seed=2, optim__lr=0.1)
     suite = read(tmp_path, base, other)
@@ -142,6 +142,7 @@ def test_sentences_show_every_kind_of_error_and_the_largest_difference_first() -
     assert texts[0] == "" and len(texts) == len({*texts}) == 11  # the lowest chrF is that of the empty ones
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_the_errors_of_two_runs_are_analysed(tmp_path: Path) -> None:
     suite = read(tmp_path, write(tmp_path, "base", 0.05), write(tmp_path, "other", 0.5))
     base, other = (run.translations("test") for run in suite.runs)
@@ -153,6 +154,7 @@ def test_the_errors_of_two_runs_are_analysed(tmp_path: Path) -> None:
     assert n == sum(max(0, min(right, first) - min(right, second)) for right, first, second in counts)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -> None:
     runs = [write(tmp_path, "a base, 1"), write(tmp_path, "no_residual", 0.5, model__residual=[])]
     contents = {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()}

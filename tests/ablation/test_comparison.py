@@ -256,7 +256,6 @@ def test_a_difference_counts_if_seeds_agree_and_none_failed(tmp_path: Path) -> N
     assert [row["verdict"] for row in compared.rows] == ["baseline", "no difference found", "worse", "failed"]
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_without_a_finished_baseline_nothing_is_compared_and_there_is_a_page(tmp_path: Path) -> None:
     for runs, expected in (
         ({"baseline-seed1": None, "other-seed1": {}}, "not compared"),

@@ -154,7 +154,7 @@ for mask in ("future", "padding"):
 
 
 @pytest.mark.parametrize(("settings", "intervention", "changes"), REBUILT)
-def test_an_intervention_equals_a_model_built_so(
+def test_an_intervention_equals_a_model_built_that_way(
     settings: dict[str, Any], intervention: Intervention, changes: dict[str, Any], src: Tensor, tgt: Tensor
 ) -> None:
     model, other = (small("transformer", spread=0.3, **settings, **each) for each in ({}, changes))

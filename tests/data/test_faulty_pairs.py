@@ -50,7 +50,7 @@ CASES: dict[str, Callable[[str, str], tuple[str, str]]] = {
 
 
 def test_every_rule_has_a_setting() -> None:
-    assert (*RULES,) == Rule.__args__
+    assert (*RULES,) == Rule.__args__ and {*RULES} - {*SURE} == {"near_duplicate"}
     assert {*RULES} == {*CASES, "shifted"}
 
 
@@ -214,6 +214,10 @@ def test_the_command_writes_a_clean_text_that_the_same_settings_read(form: str, 
     assert refused.code == 2 and "removed.tsv: belongs to another text" in refused.err
     refused = run(f"data data=files data.train=gone.tsv {options} output=never/clean.tsv", tmp_path)
     assert refused.code == 2 and not (tmp_path / "never").exists()
-    if form != "parallel":
+    if form == "parallel":
+        for rules, expected in (("rules=[]", "Faulty pairs: none"), ("", "entity: 1 (")):
+            shown = run(f"data data=files {setting} data.tokenizer.vocab_size=300 output_dir=out {rules}", tmp_path)
+            assert shown.code == 0 and expected in shown.out
+    else:
         over = run(f"data data=files {setting} {options} output=pairs.tsv", tmp_path)
         assert over.code == 2 and "would overwrite" in over.err and (tmp_path / "pairs.tsv").read_text().splitlines() == lines

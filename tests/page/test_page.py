@@ -1,4 +1,4 @@
-"""The page in a browser: its first view, each action, the address, and that it needs no network. The models are untrained."""
+"""The page in a browser: its numbers, each action, the address, and that it needs no network. The models are untrained."""
 
 import re
 import shutil
@@ -15,9 +15,10 @@ from browser import new_page
 from conftest import ENGLISH, FRENCH, small_settings
 from entente.attention import interventions as functions
 from entente.attention.interventions import parse
+from entente.attention.record import target_log_probabilities
 from entente.checkpoint import TrainedRun
 from entente.data.alignments import Gold
-from entente.data.tokenizer import Vocabulary
+from entente.data.tokenizer import EOS, Vocabulary
 from entente.page import Sentence, Shown, html
 from entente.settings import RunSettings
 from numerics import model_of
@@ -40,20 +41,23 @@ def shown(name: str, vocabulary: Vocabulary, kind: str = "transformer", **change
     )
 
 
+def models_of(vocabulary: Vocabulary) -> dict[str, list[Shown]]:
+    return {
+        "transformer": [shown("base", vocabulary)],
+        "birnn": [shown("recurrent", vocabulary, "birnn")],
+        "both": [shown("base", vocabulary), shown("without", vocabulary, residual=[])],
+    }
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory, vocabulary: Vocabulary) -> dict[str, Path]:
     """Returns the files of three pages: of a Transformer, of a BiRNN, and of a Transformer with and without residuals."""
     folder, links = tmp_path_factory.mktemp("pages"), frozenset({(0, 0), (1, 1)})
     gold = Gold([(0, 2), (3, 7)], [(0, 3), (4, 9)], frozenset({(0, 0)}), links)
     sentences = [Sentence(FRENCH[1], ENGLISH[1], gold), *map(Sentence, FRENCH, ENGLISH)]
-    models = {
-        "transformer": [shown("base", vocabulary)],
-        "birnn": [shown("recurrent", vocabulary, "birnn")],
-        "both": [shown("base", vocabulary), shown("without", vocabulary, residual=[])],
-    }
-    for name, of_page in models.items():
-        (folder / f"{name}.html").write_text(html(of_page, sentences), encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in models}
+    for name, models in models_of(vocabulary).items():
+        (folder / f"{name}.html").write_text(html(models, sentences), encoding="utf-8")
+    return {path.stem: path for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +90,15 @@ def translation(page: Page, card: int = 0, row: int = 0) -> list[str]:
 
 def changes(page: Page) -> list[dict[str, Any]]:
     return page.evaluate("state.changes[state.open]")
+
+
+@pytest.mark.parametrize("kind", ["transformer", "birnn", "both"])
+def test_the_numbers_of_each_model_are_torchs(kind: str, pages: dict[str, Path], browser: Page, vocabulary: Vocabulary) -> None:
+    page = opened(browser, pages[kind])
+    for i, of_page in enumerate(models_of(vocabulary)[kind]):
+        src, tgt, chosen = page.evaluate(f"(({{ src, tgt, chosen }}) => [src, tgt, chosen])(models[{i}].results.plain)")
+        log_p = target_log_probabilities(of_page.run.model.double(), src, tgt)
+        assert chosen == pytest.approx(log_p[range(len(tgt) + 1), [*tgt, EOS]].tolist(), abs=1e-4)
 
 
 def test_a_sentence_is_typed_and_chosen(pages: dict[str, Path], browser: Page) -> None:
@@ -244,18 +257,18 @@ def test_any_address_gives_a_whole_page(address: str, pages: dict[str, Path], br
 
 
 @pytest.mark.parametrize("change", REFUSED_BY_BIRNN)
-def test_a_page_refuses_what_python_refuses(change: str, pages: dict[str, Path], browser: Page) -> None:
+def test_a_page_refuses_changes_that_a_birnn_cannot_have(change: str, pages: dict[str, Path], browser: Page) -> None:
     page = opened(browser, pages["birnn"], f"#changes=[[{change}],[]]")
-    expect(page.locator(".problem")).to_contain_text(
-        re.compile("a value is missing, or one too many|no separate heads|no such sublayer")
-    )
+    expect(page.locator(".problem")).to_contain_text(re.compile("or there is one too many|no separate heads|no such sublayer"))
     assert page.evaluate("models[0].results.now") is None
 
 
 def test_a_model_without_a_causal_mask_says_that_its_numbers_are_not_those_of_the_search(
     vocabulary: Vocabulary, browser: Page, tmp_path: Path
 ) -> None:
-    (tmp_path / "page.html").write_text(html([shown("seer", vocabulary, mask_future=False)], [Sentence(FRENCH[1], ENGLISH[1])]))
+    (tmp_path / "page.html").write_text(
+        html([shown("seer", vocabulary, mask_future=False)], [Sentence(FRENCH[1], ENGLISH[1])]), encoding="utf-8"
+    )
     page = opened(browser, tmp_path / "page.html")
     expect(page.locator(".problem")).to_contain_text("no causal mask")
     page.locator("#use-reference").click()

@@ -116,8 +116,8 @@ def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[A
 def test_processes_equal_one_that_accumulates_as_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Holds in float64, with dropout, for gradients, losses and logits, even if a step spans two epochs."""
     monkeypatch.setattr(module, "build_optimiser", gradient_descent)
-    expected = record(tmp_path, 1, 2 * 3)
-    script = [sys.executable, __file__, str(tmp_path), "2", "3"]
+    expected = record(tmp_path, 1, 3 * 2)
+    script = [sys.executable, __file__, str(tmp_path), "3", "2"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
@@ -178,7 +178,7 @@ def stop(words: list[str], run: Path, number: signal.Signals, rank: int) -> tupl
 
 @pytest.mark.slow
 def test_a_run_that_lost_a_process_twice_ends_with_the_same_bits(uninterrupted: Path, tmp_path: Path) -> None:
-    """Our launcher trains the bits of torchrun."""
+    """Our launcher and torchrun give the same bits."""
     words = train_command(tmp_path, "stopped", "trainer.devices=2", "resume=auto")
     for rank, line in ((1, r"\[rank: 1\] Child process .* terminated"), (0, r"resuming at step")):
         code, output = stop(words, tmp_path / "stopped", signal.SIGKILL, rank)

@@ -1,9 +1,11 @@
 """Tests which validation counts as the best one, for best.ckpt and for patience."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from entente.checkpoint import read
 from entente.evaluation import Evaluation
@@ -37,6 +39,16 @@ def test_the_best_validation_has_the_highest_bleu_and_of_equal_ones_the_lowest_n
     validations = [(SHORT, 2.0), (LONG, 3.0), (LONG, 1.0), (LONG, 1.0), (LONG, 2.0), (SHORT, 0.5)]
     path = run(validations, tmp_path, monkeypatch)
     assert read(path / "checkpoints" / "best.ckpt")["global_step"] == 2 * 4
+
+
+@pytest.mark.parametrize(("single", "mean", "chosen"), [((LONG, 1.0), (SHORT, 2.0), False), ((SHORT, 2.0), (LONG, 1.0), True)])
+def test_the_mean_of_checkpoints_is_kept_if_it_is_better(
+    single: tuple[str, float], mean: tuple[str, float], chosen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run([single, single, mean], tmp_path, monkeypatch, "checkpoint.average=2", "trainer.max_steps=4")
+    assert json.loads((path / "training.json").read_text())["mean_of_checkpoints"]["chosen"] == chosen
+    states = [read(path / "checkpoints" / f"{name}.ckpt")["state_dict"] for name in ("best", "step-4")]
+    assert all(map(torch.equal, *(state.values() for state in states))) != chosen
 
 
 def test_patience_begins_with_the_model_that_training_started_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ class Job:
     command: list[str]
     process: subprocess.Popen[bytes] | None = None  # None before it is started
     ended: bool = False
+    trained: bool = False  # by this process, until it finished or diverged
 
     def train(self, threads: int, stopping: threading.Event) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
@@ -37,8 +39,15 @@ class Job:
         if stopping.is_set():
             self.process.terminate()
         code = self.process.wait()
-        self.ended = True
+        self.ended, self.trained = True, OUTCOMES.get(code) in ("finished", "diverged")
         log.info("%s: %s%s", self.run.directory, OUTCOMES.get(code, "crashed"), f", see {self.run.output}" if code else "")
+
+
+def progress(jobs: Sequence[Job], elapsed: float) -> str:
+    """Says how many jobs have ended after `elapsed` seconds, and the time left, which those that trained to their end tell."""
+    left, trained = sum(not job.ended for job in jobs), sum(job.trained for job in jobs)
+    rest = f", {clock(elapsed / trained * left)} left" if trained else ""
+    return f"{len(jobs) - left} of {len(jobs)} runs ended  {clock(elapsed)}{rest}"
 
 
 @dataclass
@@ -72,13 +81,10 @@ class Plan:
         waiting = [job for job in self.jobs if not job.ended]
         log.info("%s: %d runs, of which %d have already ended", self.root, len(self.jobs), len(self.jobs) - len(waiting))
         stopping, began = threading.Event(), time.monotonic()
-
-        def progress() -> str:
-            elapsed, ended = time.monotonic() - began, sum(job.ended for job in waiting)
-            rest = f", {clock(elapsed / ended * (len(waiting) - ended))} left" if ended else ""
-            return f"{self.root.name}: {ended} of {len(waiting)} runs ended  {clock(elapsed)}{rest}"
-
-        with Task(progress), ThreadPoolExecutor(at_once) as pool:
+        with (
+            Task(lambda: f"{self.root.name}: {progress(waiting, time.monotonic() - began)}"),
+            ThreadPoolExecutor(at_once) as pool,
+        ):
             try:
                 for future in [pool.submit(job.train, threads, stopping) for job in waiting]:
                     future.result()

@@ -70,7 +70,8 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     for variant in variants:
         changed = ablations.changes(variant, folder)  # no override may change these, or the variant would not match its name
         overrides = [text for text in shared if key_of(text) not in changed]
-        overrides = [f"experiment={choices['experiment']}", *overrides, f"ablation={variant}"]
+        experiment = [f"experiment={choices['experiment']}"] if "experiment" in choices else []
+        overrides = [*experiment, *overrides, f"ablation={variant}"]
         try:
             run_settings = validate(RunSettings, compose("train", overrides, folder).values)
         except InputError as error:

@@ -39,7 +39,7 @@ function intervene(model, interventions) {
   for (const intervention of interventions) {
     const kind = KINDS.find((name) => name in intervention);
     if (!kind) throw new Error(`${JSON.stringify(intervention)}: give one of ${KINDS.join(", ")}`);
-    if (NEEDED[kind] && !NEEDED[kind](intervention)) throw new Error(`${JSON.stringify(intervention)}: a value is missing, or one too many`);
+    if (NEEDED[kind] && !NEEDED[kind](intervention)) throw new Error(`${JSON.stringify(intervention)}: a value is missing, or there is one too many`);
     for (const [key, value] of Object.entries(intervention)) {
       if (value !== null && !MAY_BE[key]?.(value, model.settings)) throw new Error(`${key}: ${JSON.stringify(value)}: this model has no such thing`);
     }

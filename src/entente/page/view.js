@@ -80,7 +80,7 @@ function fill(container, ...children) {
   if (container.contains(sliding)) return;
   const active = document.activeElement, key = container.contains(active) && active.dataset.key;
   container.replaceChildren(...children.flat().filter((child) => child != null && child !== false));
-  if (key) (container.querySelector(`[data-key="${CSS.escape(key)}"]`) ?? container.querySelector("button, input, [tabindex='0']"))?.focus();
+  if (key) (container.querySelector(`[data-key="${CSS.escape(key)}"]`) ?? container.querySelector("button, input, [tabindex='0']"))?.focus({ preventScroll: true });
 }
 
 function say(name, values = {}) {
@@ -274,7 +274,7 @@ function drawSource() {
   const { words } = models[state.open], source = clean(state.source, PATTERNS);
   const unseen = words.size ? distinctWords(source, PATTERNS).filter((word) => !words.has(word)) : [];
   const message = source ? unseen.length && say("unseen", { words: unseen.join(", ") }) : say("type");
-  if (byId("unseen").textContent !== (message || "")) byId("unseen").textContent = message || ""; // a screen reader reads it again
+  if (byId("unseen").textContent !== (message || "")) byId("unseen").textContent = message || ""; // otherwise a screen reader would read it again
 }
 
 /** Returns a model's card: its translation, and with changes the one before them. */
@@ -516,6 +516,7 @@ function listen() {
   const release = ({ target }) => target === sliding && ((sliding = null), draw());
   for (const name of ["change", "pointerup", "pointercancel", "touchend", "keyup", "focusout"]) addEventListener(name, release, true);
   isDark.addEventListener("change", draw);
+  addEventListener("resize", () => sliding || draw());
   addEventListener("hashchange", () => (readAddress(), update()));
   addEventListener("keydown", ({ key }) => key === "Escape" && update({ row: null, column: null, place: null }));
 }

@@ -124,8 +124,10 @@ def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationDa
 
 def keep_mean_if_better(run: RunDirectory, translator: Translator, data: TranslationData) -> None:
     """Writes the mean of the last checkpoints to best.ckpt unless a single checkpoint is better on validation."""
-    # A checkpoint saved on an interrupt is not among them: the next one replaces it.
-    files = dict([*steps(run.checkpoints).items()][-translator.settings.checkpoint.average :])
+    settings, last = translator.settings.checkpoint, translator.global_step
+    # A checkpoint saved on an interrupt does not count, so that interrupts do not change the mean.
+    regular = {step: file for step, file in steps(run.checkpoints).items() if step % settings.every == 0 or step == last}
+    files = dict([*regular.items()][-settings.average :])
     translator.load_state_dict(checkpoint.average([*files.values()]))
     with Task(f"evaluating the mean of the last {len(files)} checkpoints"):
         evaluation = translator.evaluate(data.evaluation("valid"))
