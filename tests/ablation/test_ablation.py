@@ -352,6 +352,10 @@ def test_debug_wins_over_the_overrides_of_a_suite(trainer: str, steps: int) -> N
     assert {run.views.attention_every for run in runs.values()} == {1000}
 
 
+def test_a_group_may_be_left_out_of_a_suite() -> None:
+    assert [*plan("~experiment", "~recipe", "suite=[baseline]", "trainer.max_steps=7")] == ["baseline-seed1"]
+
+
 def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablate: Ablate) -> None:
     started, stopped = threading.Barrier(2, timeout=100), list[bool]()
 
