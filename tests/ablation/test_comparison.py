@@ -180,7 +180,7 @@ def test_an_interval_is_cut_where_no_difference_of_bleu_can_lie() -> None:
 @pytest.mark.usefixtures("without_charts")
 def test_bars_of_a_split_whose_name_has_a_dot(suite: Suite, comparison: Comparison) -> None:
     rows = [{key.replace("test ", "test.fr "): value for key, value in row.items()} for row in comparison.rows]
-    dotted = dataclasses.replace(comparison, splits=["test.fr"], rows=rows)
+    dotted = dataclasses.replace(comparison, splits=["test.fr"], first="test.fr", rows=rows)
     widths, expected = (re.findall(r"width:([\d.]+)%", page(each, suite)) for each in (dotted, comparison))
     assert widths == expected and widths
 

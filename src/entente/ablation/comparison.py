@@ -48,14 +48,10 @@ class Comparison:
     seeds: list[int]
     samples: int
     splits: list[str]
+    first: str  # the split that decides the verdicts
     signature: str
     judgements: dict[str, Judgement]
     rows: list[Row]
-
-    @property
-    def first(self) -> str:
-        """The split that decides the verdicts."""
-        return self.splits[0] if self.splits else "test"
 
 
 def splits_of(suite: Suite) -> list[str]:
@@ -89,7 +85,7 @@ def compare(suite: Suite, samples: int) -> Comparison:
         rows.append(row | {f"{split} {name}": value for split in splits for name, value in scores[split][0][variant].items()})
     signatures = [run.metrics[first]["signature"]["bleu"] for run in suite.runs if first in run.metrics]
     seeds = sorted({run.seed for run in suite.runs})
-    return Comparison(suite.name, seeds, samples, splits, "".join(signatures[:1]), judgements, rows)
+    return Comparison(suite.name, seeds, samples, splits, first, "".join(signatures[:1]), judgements, rows)
 
 
 def _scores(suite: Suite, split: str, samples: int) -> tuple[dict[str, Row], Judgement]:

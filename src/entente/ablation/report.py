@@ -111,8 +111,8 @@ def show(comparison: Comparison, suite: Suite) -> None:
 def markdown(comparison: Comparison) -> str:
     """Returns the table of scores and the notes."""
     headings, *rows = [[escape.line(cell).replace("|", "\\|") for cell in line] for line in score_table(comparison)]
-    table = [f"| {' | '.join(line)} |" for line in (headings, ["---"] * len(headings), *rows)]
-    return "\n".join([f"# {escape.line(comparison.name)}", "", *table, "", *(f"- {note}" for note in notes(comparison)), ""])
+    title, table = f"# {escape.line(comparison.name)}", escape.table(headings, rows)
+    return "\n".join([title, "", table, "", *(f"- {note}" for note in notes(comparison)), ""])
 
 
 def page(comparison: Comparison, suite: Suite) -> str:
