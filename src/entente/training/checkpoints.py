@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ def steps(folder: Path) -> dict[int, Path]:
     """Returns the paths of the step-N.ckpt files in a folder, keyed and sorted by step."""
     files = ((path.stem.removeprefix("step-"), path) for path in folder.glob("step-*.ckpt"))
     return dict(sorted((int(step), path) for step, path in files if step.isdecimal()))
+
+
+def regular_steps(steps: Iterable[int], every: float, last: int | None) -> list[int]:
+    """Returns the steps whose checkpoints were not saved on an interrupt, so that interrupts change neither which are kept nor
+    their mean. last: the last step of a run that is trained."""
+    return [step for step in steps if step % every == 0 or step == last]
 
 
 class Checkpoints(L.Callback):
@@ -97,7 +104,7 @@ class Checkpoints(L.Callback):
             return
         files, keep = steps(self.folder), max(self.settings.keep, self.settings.average)
         # A checkpoint saved on an interrupt is kept until there is a later one, and does not count towards `keep`.
-        regular = [step for step in files if step % self.settings.every == 0 or (self.trained and step == self._saved)]
+        regular = regular_steps(files, self.settings.every, self._saved if self.trained else None)
         for step in files.keys() - {*regular[-keep:], self._saved}:
             files[step].unlink()
 

@@ -33,7 +33,7 @@ from entente.process import prepare_process, return_freed_memory
 from entente.settings import RunSettings
 from entente.training import views
 from entente.training.budget import MEASURED, SKIPPED, steps_of_epochs, steps_of_minutes
-from entente.training.checkpoints import steps
+from entente.training.checkpoints import regular_steps, steps
 from entente.training.run_directory import RunDirectory, find_run, open_run
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
@@ -124,12 +124,10 @@ def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationDa
 
 def keep_mean_if_better(run: RunDirectory, translator: Translator, data: TranslationData) -> None:
     """Writes the mean of the last checkpoints to best.ckpt unless a single checkpoint is better on validation."""
-    settings, last = translator.settings.checkpoint, translator.global_step
-    # A checkpoint saved on an interrupt does not count, so that interrupts do not change the mean.
-    regular = {step: file for step, file in steps(run.checkpoints).items() if step % settings.every == 0 or step == last}
-    files = dict([*regular.items()][-settings.average :])
-    translator.load_state_dict(checkpoint.average([*files.values()]))
-    with Task(f"evaluating the mean of the last {len(files)} checkpoints"):
+    settings, files = translator.settings.checkpoint, steps(run.checkpoints)
+    averaged = regular_steps(files, settings.every, translator.global_step)[-settings.average :]
+    translator.load_state_dict(checkpoint.average([files[step] for step in averaged]))
+    with Task(f"evaluating the mean of the last {len(averaged)} checkpoints"):
         evaluation = translator.evaluate(data.evaluation("valid"))
     bleu = evaluation.scores("bleu")["bleu"]
     is_best = (bleu, -evaluation.nll) >= translator.best
@@ -137,9 +135,9 @@ def keep_mean_if_better(run: RunDirectory, translator: Translator, data: Transla
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
         # The others wait, since all of them read the file next.
         distributed.share(lambda: checkpoint.write({**content, checkpoint.ENTRY: translator.checkpoint_entry}, run.best))
-    translator.mean_report = {"of": [*files], "bleu": bleu, "best_single_bleu": translator.best_bleu, "chosen": is_best}
+    translator.mean_report = {"of": averaged, "bleu": bleu, "best_single_bleu": translator.best_bleu, "chosen": is_best}
     values = f"validation BLEU {bleu:.2f} with their mean, {translator.best_bleu:.2f} with the best single one"
-    log.info("last %d checkpoints: %s; keeping the %s", len(files), values, "mean" if is_best else "single one")
+    log.info("last %d checkpoints: %s; keeping the %s", len(averaged), values, "mean" if is_best else "single one")
 
 
 def write_results(
