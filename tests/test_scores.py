@@ -7,7 +7,6 @@ import pytest
 from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 
 from bad_inputs import run
-from entente import checkpoint
 from entente.ablation.runs import Run
 from entente.errors import Stopped
 from entente.evaluation import Evaluation, bleu_tokenizer, scores_table, write_translations
@@ -62,18 +61,6 @@ def test_bleu_fits_the_target_language(tokenize: str, language: str, tmp_path: P
     trained = Run(tmp_path, {}, {"test": metrics})
     counts, _ = trained.counts("test")
     assert trained.bleu("test")._aggregate_and_compute(counts).score == metrics["bleu"]
-
-
-@pytest.mark.parametrize("command", ["evaluate", "importance"])
-def test_a_tokenizer_that_a_checkpoint_names_is_not_fetched_without_consent(
-    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = checkpoint.read(path := folder / "run" / "checkpoints" / "best.ckpt")
-    content[checkpoint.ENTRY]["config"]["evaluation"]["tokenize"] = "flores200"
-    checkpoint.write(content, path)
-    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_spm.download_file", lambda *_, **__: pytest.fail("it was fetched"))
-    ended = run(f"{command} checkpoint={path} src=test.fr tgt=test.en output=scores accelerator=cpu", folder)
-    assert ended.code == 2 and "download the tokenizer that it names, flores200" in ended.err
 
 
 def test_translations_are_kept_if_their_scoring_is_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

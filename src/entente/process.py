@@ -44,5 +44,3 @@ def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     # Lightning 2.6 makes a call that torch 2.13 has deprecated; users can do nothing about this warning.
     warnings.filterwarnings("ignore", message=r"`isinstance.treespec, LeafSpec.` is deprecated", category=FutureWarning)
-    # All processes have the scores of the whole split, so there is nothing to average.
-    warnings.filterwarnings("ignore", message="It is recommended to use .*sync_dist=True")

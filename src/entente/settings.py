@@ -47,7 +47,7 @@ Scale = Literal["d_k", "none", "n_keys"]
 EmbeddingScale = Literal["d_model", "none", "initial"]
 SoftmaxOver = Literal["keys", "queries", "batch"]
 Grouping = Literal["alone", "mixed"]
-BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "spm", "flores101", "flores200"]
+BleuTokenizer = Literal["13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab"]
 Metrics = Annotated[tuple[Literal["bleu", "chrf", "ter"], ...], LISTS]
 TIED = "use the target embedding as output projection, and as source embedding if the vocabulary is joint"
 

@@ -51,7 +51,7 @@ class Attention(NamedTuple):
     target: list[str]  # T pieces
     read: list[str]  # T pieces: <s>, then `target` without its </s>
     title: str  # both sentences
-    as_decoded: bool = True  # see AttentionMap
+    maps: dict[str, record.AttentionMap]  # what `weights` was taken from
 
     def __repr__(self) -> str:
         kinds = (f"{kind} {tuple(weights.shape)}" for kind, weights in self.weights.items())
@@ -67,14 +67,10 @@ class Attention(NamedTuple):
         for name, number, last in (("layer", layer, weights.size(0)), ("head", head, weights.size(1))):
             if number is not None and number not in range(1, last + 1):
                 raise InputError(f"{name}={number}: choose from 1 to {last}")
-        labels = {"source": self.source, "produced": self.target, "read": self.read}
-        name = record.KIND_NAMES[kind]
-        rows, columns = (labels[side] for side in record.sides_of(name))
-        map = record.AttentionMap(name, weights, rows, columns, as_decoded=self.as_decoded or kind == "encoder")
         if layer or head or weights.shape[:2].numel() == 1:
-            figure = draw_pair({kind: map}, self.title, layer - 1 if layer else -1, head - 1 if head else None)
+            figure = draw_pair({kind: self.maps[kind]}, self.title, layer - 1 if layer else -1, head - 1 if head else None)
         else:
-            figure = draw(map, self.title)
+            figure = draw(self.maps[kind], self.title)
         figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]  # Jupyter shows the result of this method
         return figure
 
@@ -125,12 +121,12 @@ class TrainedModel(checkpoint.TrainedRun):
             raise InputError("this model has no attention: it was trained with score=none")
         with BUSY:
             src, tgt = self._ids(source, target)
-            maps = record.record(self.model, self.vocabulary, src, tgt)
-        weights = {record.NAME_OF_KIND[map.kind]: map.weights for map in maps}
+            recorded = record.record(self.model, self.vocabulary, src, tgt)
+        maps = {record.NAME_OF_KIND[map.kind]: map for map in recorded}
+        weights = {kind: map.weights for kind, map in maps.items()}
         pieces = self.vocabulary.tgt.pieces
         title = f"{self.vocabulary.src.decode(src)} \u2192 {self.vocabulary.text(tgt)}"
-        as_decoded = all(map.as_decoded for map in maps)
-        return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]), title, as_decoded)
+        return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]), title, maps)
 
     def score(self, source: str, target: str) -> Score:
         """Returns the log-probability that the model gives to each piece of `target` as a translation of `source`."""

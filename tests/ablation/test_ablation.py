@@ -144,7 +144,7 @@ def break_output(model: nn.Module) -> None:
     [(scale_queries, "model.scale=none"), (add_unread, "data.batch.eval_max_tokens=512"), (id, "model.mask_value=-1e9")],
 )
 def test_another_form_of_the_same_model_is_no_effect(form: Callable[[nn.Module], None], change: str, check: Check) -> None:
-    with pytest.raises(InputError, match="equal to the baseline in evaluation output and gradients"):
+    with pytest.raises(InputError, match="equal to the baseline in evaluation output"):
         check("transformer", "baseline", change, form=form)
 
 

@@ -36,7 +36,6 @@ from entente.attention.numbers import (
     measure_split,
     occlusion,
     pairs_of,
-    ranks,
 )
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record, record_batch
 from entente.data.alignments import Gold, pharaoh, read_pharaoh
@@ -238,8 +237,7 @@ def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
 )
 def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary) -> None:
     model = scale_scores(model_of(name, vocabulary, **changes), sharpness)
-    # Sort as `measure` does to get the same batches. Rounding depends on the batch, and saturated scores amplify it.
-    of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))
+    of = pairs(vocabulary)
     numbers, alignments = measure(model, vocabulary, of)
     assert set(numbers) == ({ENCODER, DECODER, CROSS} if name == "transformer" else {ALIGNMENT})
     layer, head = (1, 2) if name == "transformer" else (0, 0)
@@ -350,7 +348,6 @@ def test_correlations_of_rows() -> None:
     expected = [float(torch.corrcoef(torch.stack([x, y]))[0, 1]) for x, y in zip(a[:3], c[:3], strict=True)]
     assert values["pearson"] == pytest.approx(sum(expected) / 3, abs=1e-5)
     assert values["spearman"] == pytest.approx((1 + math.sqrt(3) / 2 - 1) / 3)
-    assert ranks(torch.tensor([0.3, 0.1, 0.3, 0.2])).tolist() == [2.5, 0, 2.5, 1]
     assert correlations(a[3:], c[3:]).isnan().all() and correlations(c[3:], a[3:]).isnan().all()
 
 

@@ -12,7 +12,6 @@ import pytest
 import rich.console
 import torch
 from datasets import Dataset
-from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -58,13 +57,15 @@ def vocabulary() -> Vocabulary:
     return Vocabulary(Tokenizer.train(SRC * 3, 300), Tokenizer.train(TGT * 3, 300), joint=False)
 
 
-def translator(vocabulary: Vocabulary, name: str = "transformer", max_steps: int = 8, **search: Any) -> Translator:
+def translator(
+    vocabulary: Vocabulary, name: str = "transformer", max_steps: int = 8, patience: int | None = None, **search: Any
+) -> Translator:
     settings = RunSettings(
         name="a",
         model=small_settings(name),
         optim=OptimSettings(warmup=2),
         search=SearchSettings(**{"length_factor": 0.2, "length_offset": 6, **search}),
-        trainer=TrainerSettings(max_steps=max_steps, log_every=1),
+        trainer=TrainerSettings(max_steps=max_steps, log_every=1, patience=patience),
     )
     return Translator(build(settings.model, sizes_of(vocabulary, seed=1)), vocabulary, settings, {})
 
@@ -133,8 +134,7 @@ def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_pa
     saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, "birnn", max_steps=16), tmp_path / "a", view("xx", attention_every=7), saving)
     assert [image.step for image in events(tmp_path / "a").Images("weights/valid 1/alignment")] == [4, 12, 16]
-    stopping = EarlyStopping("valid/improvements", mode="max")
-    trainer = fit(translator(vocabulary, "birnn", max_steps=99), tmp_path / "b", stopping, view("xx", attention_every=98))
+    trainer = fit(translator(vocabulary, "birnn", max_steps=99, patience=3), tmp_path / "b", view("xx", attention_every=98))
     images = events(tmp_path / "b").Images("weights/valid 1/alignment")
     assert [image.step for image in images] == [4, trainer.global_step] and trainer.global_step < 96
 
@@ -219,6 +219,6 @@ def test_the_best_bleu_is_shown_once_it_is_no_longer_reached(
     vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     module = translator(vocabulary, max_steps=4)
-    module.best_bleu = 99.5
+    module.best = (99.5, 0.0)
     fit(module, tmp_path, TrainingProgress())
     assert "(best 99.5)" in lines(caplog)[-1]

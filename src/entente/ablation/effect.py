@@ -7,7 +7,6 @@ float64. Parameters that differ prove nothing by themselves, since they may be u
 Shapes: N real target tokens of the batch, V vocabulary.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -42,31 +41,28 @@ def check_effect(baseline: RunSettings, variant: RunSettings) -> None:
         models = base_translator.model.double(), translator.model.double()
         samples = base_data.sample(SENTENCES), data.sample(SENTENCES)
         behaviours = [_behaviour(*run) for run in zip(models, samples, (baseline, variant), strict=True)]
-        if not all(_equal(*pair) for pair in zip(*behaviours, strict=True)):
+        if not all(_are_equal(*pair) for pair in zip(*behaviours, strict=True)):
             return
-        aspects = "evaluation output and gradients"
+        aspects = "evaluation output, training loss and gradient norm"
     raise InputError(
         f"ablation {variant.variant}: equal to the baseline in {aspects}, so it has no effect; if the experiment already "
         "has these settings, add experiment=ablation_baseline; else fix the ablation's file or the code that ignores it"
     )
 
 
-def _behaviour(model: Seq2Seq, batch: Batch, settings: RunSettings) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Returns the logits (N, V) in evaluation mode, and the gradients in training mode, with dropout drawn from the seed."""
+def _behaviour(model: Seq2Seq, batch: Batch, settings: RunSettings) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the logits (N, V) in evaluation mode, and the loss and the norm of its gradient in training mode, with dropout
+    drawn from the seed."""
     with evaluating(model), torch.no_grad():
         logits = model.output(model(batch.src, batch.tgt[:, :-1]).flatten(0, 1)[batch.real])
     model.train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        batch_loss(model, batch, settings.optim.label_smoothing)[0].smoothed.backward()
-    return {"logits": logits}, {path: p.grad for path, p in model.named_parameters() if p.grad is not None}
+        loss = batch_loss(model, batch, settings.optim.label_smoothing)[0].smoothed
+        loss.backward()
+    return logits, loss.detach(), get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
 
 
-def _equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
-    """Compares tensors by name as if each side were one vector, because a tensor of only rounding errors would always differ if
-    compared alone. A tensor that one side lacks counts as 0. Tensors of unequal shape are left out."""
-    zero = torch.zeros(())
-    pairs = [(first.get(path, zero), second.get(path, zero)) for path in {**first, **second}]
-    pairs = [(a, b) for a, b in pairs if a.shape == b.shape or a is zero or b is zero]
-    gap, *norms = map(get_total_norm, ([b - a for a, b in pairs], *zip(*pairs, strict=True)))
-    return bool(norms and gap <= TOLERANCE * max(norms))  # False for NaN, which is no evidence of equality
+def _are_equal(first: Tensor, second: Tensor) -> bool:
+    """Returns whether two tensors are equal except for rounding. NaN is no evidence of equality."""
+    return first.shape == second.shape and bool((second - first).norm() <= TOLERANCE * first.norm())

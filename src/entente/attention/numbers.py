@@ -53,20 +53,18 @@ def numbers_of(map: record.AttentionMap) -> Tensor:
 def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
     """Returns statistics of each kind of attention under teacher forcing, and the links implied by attention to the source."""
     values: defaultdict[str, list[Tensor]] = defaultdict(list)
-    links: dict[int, Tensor] = {}
-    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, to reduce padding
-    starts = range(0, len(order), BATCH)
+    links: list[Tensor] = []
+    starts = range(0, len(pairs), BATCH)
     for start in show_share(starts, len(starts), "the sentences"):
-        block = order[start : start + BATCH]
-        batch = record.record_batch(model, vocabulary, [pairs[i].src for i in block], [pairs[i].tgt for i in block])
-        for i, maps in zip(block, batch, strict=True):
+        block = pairs[start : start + BATCH]
+        batch = record.record_batch(model, vocabulary, [pair.src for pair in block], [pair.tgt for pair in block])
+        for pair, maps in zip(block, batch, strict=True):
             for map in maps:
                 values[map.kind].append(numbers_of(map))
                 if map.kind in record.TO_SOURCE:
-                    links[i] = predicted_links(map, *pairs[i].words(vocabulary))
+                    links.append(predicted_links(map, *pair.words(vocabulary)))
     numbers = {kind: Numbers(*torch.cat(of_kind, dim=-1).mean(-1)) for kind, of_kind in values.items()}
-    golds = [gold for i in sorted(links) if (gold := pairs[i].gold)]
-    return numbers, Alignments([links[i] for i in sorted(links)], golds)
+    return numbers, Alignments(links, [pair.gold for pair in pairs if pair.gold] if links else [])
 
 
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
@@ -92,18 +90,15 @@ def correlations(attention: Tensor, change: Tensor) -> Tensor:
     """Returns the CORRELATIONS between the rows of attention (..., E, W) and change (E, W), for each target word (..., E, 3):
     `pearson`, `spearman` (of ranks), and `same_first`, whether both have their maximum at the same source word. They are NaN
     for a row whose values in either tensor are all equal."""
+    from scipy.stats import rankdata  # slow to import
+
     a, c = attention.double(), change.double().expand(attention.shape)
-    centred = ([x - x.mean(-1, keepdim=True) for x in pair] for pair in ((a, c), (ranks(a), ranks(c))))
+    ranks = [torch.from_numpy(rankdata(x, axis=-1)) for x in (a, c)]
+    centred = ([x - x.mean(-1, keepdim=True) for x in pair] for pair in ((a, c), ranks))
     pearson, spearman = (F.cosine_similarity(x, y, dim=-1, eps=0) for x, y in centred)
     of_words = torch.stack([pearson, spearman, (a.argmax(-1) == c.argmax(-1)).double()], dim=-1)
     differ = (a.amax(-1) > a.amin(-1)) & (c.amax(-1) > c.amin(-1))
     return of_words.where(differ[..., None], torch.nan)
-
-
-def ranks(x: Tensor) -> Tensor:
-    """Returns the rank of each value in its row; equal values get the mean of their ranks."""
-    other, x = x[..., None, :], x[..., None]
-    return ((other < x).sum(-1) + (other <= x).sum(-1) - 1) / 2.0
 
 
 def by_head(values: Tensor) -> list[dict[str, Any]]:

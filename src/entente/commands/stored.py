@@ -11,8 +11,6 @@ from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.files import is_split
 
-FETCHED = ("spm", "flores101", "flores200")  # tokenizers that sacreBLEU downloads
-
 
 def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
     """Reads the corpus that a checkpoint names. Raises InputError if it has files or URLs, which the checkpoint's author chose,
@@ -26,12 +24,7 @@ def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
 
 
 def scored_data(settings: ScoringSettings, run: TrainedRun) -> TranslationData:
-    """Returns the corpus that the checkpoint names, or one whose only test set holds the files `src` and `tgt`. Raises
-    InputError if scoring would download a tokenizer that only the checkpoint's author chose."""
-    tokenize, typed = run.settings.evaluation.tokenize, settings.model_dump().get("evaluation", {}).get("tokenize")
-    if tokenize in FETCHED and not (typed or settings.trust_data):
-        rule = f"add trust_data=true to let sacreBLEU download the tokenizer that it names, {tokenize}"
-        raise InputError(f"checkpoint={settings.checkpoint}: {rule}")
+    """Returns the corpus that the checkpoint names, or one whose only test set holds the files `src` and `tgt`."""
     if settings.src and settings.tgt:
         src, tgt = Path(settings.src), Path(settings.tgt)
         pairs = ((source, target) for _, source, target in read_parallel(src, tgt))

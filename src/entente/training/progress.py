@@ -42,7 +42,7 @@ class TrainingProgress(L.Callback):
         translator: Any = self._trainer.lightning_module
         step, total = self._trainer.global_step, self._trainer.max_steps
         elapsed, done = time.monotonic() - self._started, step - self._first_step
-        bleu, best, losses = translator.bleu, translator.best_bleu, translator.losses
+        bleu, best, losses = translator.bleu, translator.best[0], translator.losses
         loader: Any = self._trainer.train_dataloader
         parts = [
             f"step {step}/{total}",

@@ -135,8 +135,8 @@ def keep_mean_if_better(run: RunDirectory, translator: Translator, data: Transla
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
         # The others wait, since all of them read the file next.
         distributed.share(lambda: checkpoint.write({**content, checkpoint.ENTRY: translator.checkpoint_entry}, run.best))
-    translator.mean_report = {"of": averaged, "bleu": bleu, "best_single_bleu": translator.best_bleu, "chosen": is_best}
-    values = f"validation BLEU {bleu:.2f} with their mean, {translator.best_bleu:.2f} with the best single one"
+    translator.mean_report = {"of": averaged, "bleu": bleu, "best_single_bleu": translator.best[0], "chosen": is_best}
+    values = f"validation BLEU {bleu:.2f} with their mean, {translator.best[0]:.2f} with the best single one"
     log.info("last %d checkpoints: %s; keeping the %s", len(averaged), values, "mean" if is_best else "single one")
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
-from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
@@ -48,10 +47,6 @@ def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
     uses_ddp = strategy == "ddp" or (strategy == "auto" and distributed.world_size() > 1)
     if uses_ddp and has_unused_parameters(translator, data.sample(1)):
         strategy = "ddp_find_unused_parameters_true"  # slower
-    stopping = [EarlyStopping("valid/improvements", mode="max", patience=settings.patience)] if settings.patience else []
-    for callback in stopping:
-        callback.best_score = torch.zeros(())  # with `init`, the first validation may be no improvement
-    # TensorBoardViews comes after EarlyStopping, which determines the last validation, since it always draws at that one.
     views = TensorBoardViews(translator.settings.views, translator.settings.data.src)
     trainer = L.Trainer(
         accelerator=settings.accelerator,
@@ -68,7 +63,7 @@ def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
         log_every_n_steps=1,  # the LightningModule decides which steps it logs
         logger=False,
         plugins=[AtomicCheckpoints()],
-        callbacks=[TrainingProgress(), *stopping, views],
+        callbacks=[TrainingProgress(), views],
         enable_checkpointing=False,  # `open_run` adds Checkpoints
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -36,9 +36,8 @@ class Translator(L.LightningModule):
         self.elapsed = 0.0  # time in training and validation, up to the last checkpoint
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu: float | None = None  # BLEU of the last validation, in double precision, unlike Lightning's copy
-        self.best_bleu = 0.0  # the highest BLEU of a validation
         self.best = (-math.inf, -math.inf)  # the highest quality of a validation: BLEU and, if it is equal, the negative NLL
-        self.improvements = 0  # number of validations that were better than all before them
+        self.without_gain = 0  # validations since the last one that was better than all before it
         self.is_best = False  # whether the last validation was at least as good as all before it
         self.mean_report: dict[str, Any] | None = None  # how the mean of the last checkpoints compares with the best one
         self._began = self._started = 0.0  # such that perf_counter() minus them is `seconds`, or `elapsed`, until now
@@ -49,7 +48,7 @@ class Translator(L.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if not self.trainer.sanity_checking:  # before the first step
             self.seconds, self.elapsed = time.perf_counter() - self._began, time.perf_counter() - self._started
-        names = ("tokens", "seconds", "elapsed", "bleu", "best_bleu", "best", "improvements")
+        names = ("tokens", "seconds", "elapsed", "bleu", "best", "without_gain")
         checkpoint |= {ENTRY: self.checkpoint_entry, STORED: {name: getattr(self, name) for name in names}}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -124,14 +123,12 @@ class Translator(L.LightningModule):
         self.valid = self.evaluate(data.evaluation("valid"))
         scores = self.valid.scores("bleu", "chrf")
         self.bleu = float(scores["bleu"])
-        self.best_bleu = max(self.best_bleu, self.bleu)
         quality = scores["bleu"], -self.valid.nll
-        self.improvements += quality > self.best and not self.trainer.sanity_checking
+        # For patience, the model that training started from counts as the first validation.
+        self.without_gain = 0 if quality > self.best or self.trainer.sanity_checking else self.without_gain + 1
+        self.trainer.should_stop |= self.without_gain == self.settings.trainer.patience
         self.is_best = quality >= self.best  # of equally good validations, the last is kept as best.ckpt
         self.best = max(quality, self.best)
-        # For patience, EarlyStopping monitors this number: a validation must be better than all before it, and than the model
-        # that training started from, which is evaluated first.
-        self.log("valid/improvements", float(self.improvements), logger=False, batch_size=1)
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
         self.write(metrics, step=self.global_step)
 
