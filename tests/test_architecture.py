@@ -7,8 +7,6 @@ import ast
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "entente"
 
@@ -90,9 +88,8 @@ def violations(module: str, source: str) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize(("module", "path"), modules(), ids=[module for module, _ in modules()])
-def test_each_module_imports_only_what_it_may(module: str, path: Path) -> None:
-    assert violations(module, path.read_text(encoding="utf-8")) == []
+def test_each_module_imports_only_what_it_may() -> None:
+    assert [line for module, path in modules() for line in violations(module, path.read_text(encoding="utf-8"))] == []
 
 
 def test_no_module_is_too_long() -> None:
@@ -118,21 +115,3 @@ def test_variables_are_nouns() -> None:
 def test_no_module_has_a_name_that_fits_anything() -> None:
     vague = {"utils", "util", "helpers", "common", "misc"}
     assert [module for module, _ in modules() if module.rpartition(".")[2] in vague] == []
-
-
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("errors", "import torch"),
-        ("validation", "from entente.models.build import MODELS"),
-        ("models.attention", "def f():\n    from ..decoding import search"),
-        ("data.batches", "import lightning as L"),
-        ("training.translator", "import entente.commands.evaluate"),
-        ("cli", "import scripts.publish\nfrom entente import scripts"),
-        ("no_layer", "import math"),
-        ("entente_grammar.corpus", "from entente.errors import InputError"),
-        ("__init__", "from entente.models.build import MODELS"),
-    ],
-)
-def test_a_forbidden_import_is_found(module: str, source: str) -> None:
-    assert len(violations(module, source)) == 1

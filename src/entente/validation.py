@@ -55,7 +55,8 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
             leaves = {name: item for name, item in flat({key: value}) if not isinstance(item, Mapping)} or {key: value}
             for name, item in leaves.items():
                 others = f"the settings are {', '.join(settings)}" if len(settings) < FEW else "--help lists the settings"
-                rule = f"no such setting{suggestion(name, settings) or f'; {others}'}"
+                names = [*settings, *(key.partition(".")[0] for key in settings)]
+                rule = f"no such setting{suggestion(name, names) or f'; {others}'}"
                 yield f"{name}={to_text(item)}: {f'only {owners} has this setting' if owners else rule}"
         elif first["type"] == "model_type":
             example = next((name for name in settings if name.startswith(f"{key}.")), f"{key}.NAME")

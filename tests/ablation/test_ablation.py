@@ -17,19 +17,17 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
-import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from bad_inputs import Result, run
-from broken_laws import BROKEN
 from entente.ablation import effect
 from entente.ablation import suite as suites
 from entente.ablation.effect import check_effect
 from entente.ablation.report import report
 from entente.ablation.runs import Run, read_run, read_suite
-from entente.checkpoint import read, sizes_of
+from entente.checkpoint import sizes_of
 from entente.cli import compose
 from entente.commands import ablate as command
 from entente.commands.settings import AblateSettings
@@ -44,7 +42,16 @@ from tiny import SMALL, run_settings, write_corpus
 
 STEPS = 12
 OTHER = ("optim.beta1=0.5", "trainer.max_steps=15", "overfit=true", "search.beam=3", "data.batch.max_tokens=400")
-EFFECTS = [case for case in sorted(BROKEN) if case[1] != "baseline"] + [("transformer", "baseline", change) for change in OTHER]
+# The variants whose models are the baseline's, a few others, and settings outside the model. All variants change the model's
+# output by much more than the check's tolerance (tests/models/test_variants.py).
+EFFECTS = [
+    (model, f"no_{part}")
+    for model in SMALL
+    for part in ("dropout", "label_smoothing", "warmup", "attention")
+    if model == "birnn" or part != "attention"
+]
+EFFECTS += [("transformer", "no_residual"), ("transformer", "unscaled")]
+EFFECTS += [("transformer", "baseline", change) for change in OTHER]
 
 
 @pytest.fixture(scope="module")
@@ -193,10 +200,9 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
 
 
 @pytest.mark.parametrize("model", SMALL)
-def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], tmp_path: Path, model: str) -> None:
-    """The diagnosis is logged at step 1 and every 4 steps, and the weights equal those of a run without diagnosis."""
-    small = [f"model={model}", *SMALL[model]]
-    diagnosed, plain = (trained(base, tmp_path, *small, f"views.diagnosis={every}", f"name=every{every}") for every in (4, 0))
+def test_the_diagnosis_is_logged(base: list[str], tmp_path: Path, model: str) -> None:
+    """The diagnosis is logged at step 1 and every 4 steps."""
+    diagnosed = trained(base, tmp_path, f"model={model}", *SMALL[model], "views.diagnosis=4")
     curves = {tag: points for tag, points in read_run(diagnosed).history.items() if tag.startswith("why/")}
     assert curves and all([step for step, _ in points] == [1, 4, 8, 12] for points in curves.values())
     places = {tag: points for tag, points in curves.items() if tag.count("/") == 2}
@@ -208,8 +214,6 @@ def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], t
         for word, end in (("smallest", min), ("largest", max)):
             values = [value for _, value in curves[f"why/{aspect} {word}"]]
             assert values == [end(column) for column in zip(*lines, strict=True)]
-    weights, plain_weights = (read(path / "checkpoints" / f"step-{STEPS}.ckpt")["state_dict"] for path in (diagnosed, plain))
-    assert all(torch.equal(value, plain_weights[name]) for name, value in weights.items())
 
 
 # Suites

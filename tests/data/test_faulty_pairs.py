@@ -121,19 +121,6 @@ def test_entities_of_all_kinds_are_found() -> None:
     assert not find_faults([Line("train", "a", 1, "R&D; A & B; x", "AT&T;")], ["entity"])[0]
 
 
-def test_runs_do_not_overlap() -> None:
-    generator = np.random.default_rng(1)
-    joined = 0
-    for _ in range(97):
-        bad = generator.random(61) < 0.5
-        spans = runs(bad)
-        assert all(a[1] < b[0] for a, b in zip(spans, spans[1:], strict=False))
-        joined += len(spans) > 1
-    assert joined
-    pattern = np.array([*map(int, "000000010000101101011010000100011011011100111")], bool)
-    assert runs(pattern) == [(19, 44)]
-
-
 def test_runs_are_where_half_of_every_window_is_bad() -> None:
     bad = np.zeros(97, bool)
     bad[31:61:2] = True  # half of them

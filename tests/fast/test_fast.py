@@ -1,9 +1,6 @@
 """Tests that the fast implementations compute the same results as the plain ones."""
 
-import ctypes
 import math
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -401,24 +398,3 @@ def test_off_the_cpu_and_under_autocast_the_caller_does_the_work(two_threads: No
 
 
 # Memory
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
-def test_freed_memory_is_reused_without_new_page_faults() -> None:
-    program = """if True:
-        import resource, torch
-        from entente.process import keep_freed_memory
-
-        def faults():
-            start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            for _ in range(11):
-                torch.ones(50_000_000 // 4)
-            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start
-
-        counts = faults(), faults()
-        keep_freed_memory()
-        print(*counts, faults(), faults())
-    """
-    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    _, before, _, after = map(int, printed.split())
-    assert after < before / 2  # none are left with huge pages, which the command asks for

@@ -68,6 +68,7 @@ def test_a_run_is_trained_and_its_last_word_is_read(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(build.MODELS, "transformer", None)
     residual.use("merged")
     overrides = ["data.train=211", "data.valid=23", "data.test=5", "trainer.validate_every=4", "views.diagnosis=2"]
+    overrides += ["views.attention=false", "views.heads=0"]
     residual.train(["model.residual=[]", "name=residual/merged-4-seed2", "trainer.max_steps=4", "model.n_layers=2", *overrides])
     runs, file = tmp_path / "outputs" / "residual", tmp_path / "published.jsonl.gz"
     rows = residual.collect(runs, file)

@@ -27,7 +27,8 @@ BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
 # These settings end training after two steps, in case a mistake goes unnoticed and training starts.
 QUICK = "data.tokenizer.vocab_size=340 model.d_model=32 model.n_heads=2 model.n_layers=1 model.d_ff=48 trainer.max_steps=2"
-QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 views.attention=false search.length_factor=1"
+QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 search.length_factor=1"
+QUICK += " views.attention=false views.heads=0"
 SHORT = {
     "FILES": f"data=files recipe=none {TRAIN} {VALID} {QUICK}",
     "PAIRS": f"data=files recipe=none {VALID} {QUICK}",  # used together with data.train=FILE

@@ -139,12 +139,15 @@ def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_pa
     assert [image.step for image in images] == [4, trainer.global_step] and trainer.global_step < 96
 
 
-def test_callbacks_do_not_change_training(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("model", ["transformer", "birnn"])
+def test_callbacks_do_not_change_training(
+    model: str, vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(views, "FIXED_SENTENCES", {"fr": ()})  # only the map of the first validation pair is drawn
     weights = []
     views_of_all = view(attention_every=0, heads=2, translations=10, diagnosis=2)
     for name, callbacks in (("with", [views_of_all, TrainingProgress()]), ("without", [])):
-        module = translator(vocabulary)
+        module = translator(vocabulary, model)
         fit(module, tmp_path / name, *callbacks)
         weights.append(module.state_dict())
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[1])

@@ -46,9 +46,11 @@ def test_the_mean_of_checkpoints_is_kept_if_it_is_better(
     single: tuple[str, float], mean: tuple[str, float], chosen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = run([single, single, mean], tmp_path, monkeypatch, "checkpoint.average=2", "trainer.max_steps=4")
-    assert json.loads((path / "training.json").read_text())["mean_of_checkpoints"]["chosen"] == chosen
-    states = [read(path / "checkpoints" / f"{name}.ckpt")["state_dict"] for name in ("best", "step-4")]
-    assert all(map(torch.equal, *(state.values() for state in states))) != chosen
+    report = json.loads((path / "training.json").read_text())["mean_of_checkpoints"]
+    assert report["of"] == [3, 4] and report["chosen"] == chosen
+    best, third, last = (read(path / "checkpoints" / f"{name}.ckpt")["state_dict"] for name in ("best", "step-3", "step-4"))
+    expected = {name: (third[name] + last[name]) / 2 for name in last} if chosen else last
+    assert all(torch.allclose(best[name], expected[name], rtol=0, atol=1e-7) for name in last)
 
 
 def test_patience_begins_with_the_model_that_training_started_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

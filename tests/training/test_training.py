@@ -9,7 +9,6 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from bad_inputs import Result
 from bad_inputs import run as run_command
-from entente import checkpoint
 from entente.attention.alignment import links_agreement
 from entente.data.alignments import read_pharaoh
 from entente.files import read_yaml
@@ -37,6 +36,7 @@ def overrides_in(folder: Path) -> list[str]:
         "optim.warmup=2",
         "search.length_factor=0.5",
         "views.attention=false",
+        "views.heads=0",
     ]
 
 
@@ -53,7 +53,7 @@ def base(tmp_path: Path) -> list[str]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Trains a run of each model, and returns the directories of the runs by model. Tests must not change these directories."""
     base = overrides_in(tmp_path_factory.mktemp("runs"))
-    return {model: trained(base, model, "data.batch.both_directions=1") for model in SMALL}
+    return {model: trained(base, model, "data.batch.both_directions=1", "views.heads=32") for model in SMALL}
 
 
 def command(line: str, folder: Path) -> Result:
@@ -148,12 +148,10 @@ def test_training_text_is_scored_in_the_direction_of_the_model(runs: dict[str, P
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["train"]["sentences"] == 211
 
 
-def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    changes = ["overfit=true", "trainer.max_steps=150", "trainer.validate_every=150"]
-    changes += ["optim.lr=1e-2", "data.batch.max_tokens=90"]
-    run = trained(base, "transformer", *changes)
+def test_overfit_takes_one_batch_for_every_split(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(base, "transformer", "overfit=true", "trainer.max_steps=2", "data.batch.max_tokens=90")
     [(split, scores)] = json.loads((run / "metrics.json").read_text()).items()  # one split, since all splits are the same batch
-    assert (split, scores["bleu"]) == ("valid", pytest.approx(100)) and scores["sentences"] < 23
+    assert split == "valid" and scores["sentences"] < 23
     assert "overfit=true: memorising one batch" in capsys.readouterr().out
 
 
@@ -165,17 +163,8 @@ def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
     assert 0 < json.loads((run / "metrics.json").read_text())["valid"]["sentences"] < 23
 
 
-def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
-    changes = ["data.tokenizer.joint=false", "data.tokenizer.type=unigram", "data.tokenizer.vocab_size=300"]
-    run = checkpoint.load(str(trained(base, "transformer", *changes)))
-    assert run.vocabulary.src.model != run.vocabulary.tgt.model
-    assert run.model.src_embedding.weight is not run.model.tgt_embedding.weight
-    assert run.model.output.weight is run.model.tgt_embedding.weight
-
-
-@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
-def test_every_precision_trains_and_validates(base: list[str], precision: str) -> None:
-    run = trained(base, "transformer", f"trainer.precision={precision}")
+def test_a_run_of_mixed_precision_trains_and_validates(base: list[str]) -> None:
+    run = trained(base, "transformer", "trainer.precision=bf16-mixed")
     assert json.loads((run / "training.json").read_text())["steps"] == 6
 
 
