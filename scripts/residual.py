@@ -11,7 +11,7 @@ Two explanations of why a Transformer without residual connections learns nothin
                 alone), and the gradients of queries and keys vanish (Noci et al. 2022). Then it helps to condition the layers
                 better: other initial values, another optimiser, a longer warm-up.
     query lost  the output of cross-attention is a mean of source vectors. What the decoder has written so far, which chose the
-                weights, is not in it. Then nothing helps but to hand the query on past cross-attention.
+                weights, is not in it. Then nothing helps except carrying the query past cross-attention.
 
 What either predicts for each repair (REPAIRS, below) was written down before its runs. The repairs:
 
@@ -22,7 +22,7 @@ What either predicts for each repair (REPAIRS, below) was written down before it
                    to itself (after He et al. 2023, who add an identity to the attention weights instead)
     concatenated   after cross-attention, W [x; c] takes the place of x + c, as in the readout of Bahdanau et al. 2015
     merged         one softmax over target and source keys takes the place of self- and cross-attention; a position's weight
-                   on itself hands its query on
+                   on itself carries its query on
     both           `conditioned` and `concatenated`
     rotated        `conditioned`, and feed-forward networks start linear, as the identity (after Balduzzi et al. 2017)
     turned         `concatenated`, and W [x; c] starts as the sum of a rotation of x and one of c

@@ -2,8 +2,8 @@
 
 The simulated suites (NUMBER, or 1,000) have the numbers of seeds and variants of SUITE. BLEU of all runs is drawn from one
 normal distribution with the mean of SUITE's baseline on its first test split and the standard deviation of the runs near it, so
-every "worse" or "better" is wrong. Then
-one variant is 1 BLEU worse than the baseline, and the suites that say so are counted. Draws are the same each time.
+every "worse" or "better" is wrong. Then one variant is made 1 BLEU worse than the baseline, and the suites that say so are
+counted. Draws are the same each time.
 """
 
 import statistics

@@ -47,7 +47,10 @@ def help_text(
             lines += ["", f"{part}:"]
         lines += _entry(key, values_by_key, settings[key])
     if groups:
-        flags = "Flags: --cfg job shows the configuration, and -m runs the command once for each value in KEY=1,2."
+        flags = (
+            "Flags: --cfg job shows the configuration, -m runs the command once for each value in KEY=1,2, and "
+            "--config-dir=FOLDER adds files of your own to the groups, such as FOLDER/ablation/mine.yaml."
+        )
         lines += ["", *wrap(flags, WIDTH)]
     return "\n".join(lines)
 

@@ -157,7 +157,7 @@ class TrainerSettings(Section):
     strategy: Literal["auto", "ddp"] = setting("auto", "auto: ddp with several devices")
     threads: Threads = None
     log_every: Count = setting(20, "steps between logged values")
-    limit_batches: Count | Annotated[float, Field(gt=0, le=1)] = setting(1.0, "share or batches of each split to evaluate")
+    limit_batches: Count | Annotated[float, Field(gt=0, le=1)] = setting(1.0, "share or number of batches to evaluate")
 
     def conflicts(self) -> Iterator[str]:
         if not (self.max_steps or self.epochs or self.minutes):
@@ -189,7 +189,7 @@ class SearchSettings(Section):
 
 
 class EvaluationSettings(Section):
-    tokenize: BleuTokenizer | None = setting(None, "sacreBLEU's tokenizer; null: zh or char if data.tgt has no spaces, or 13a")
+    tokenize: BleuTokenizer | None = setting(None, "sacreBLEU's tokenizer; null: zh, char (Japanese, Korean, Thai, ...) or 13a")
     metrics: Metrics = setting(("bleu", "chrf", "ter"), "scores to compute at the end; BLEU is always computed")
 
 
@@ -325,7 +325,7 @@ class RunSettings(Section):
     variant: str = setting("baseline", "name of the ablation, that of its file in configs/ablation")
     resume: File | None = setting(None, "a run's directory, or auto: the newest unfinished run with this name and settings")
     init: File | None = setting(None, "a run or a checkpoint whose weights, model settings and tokenizer to start from")
-    also_evaluate: Annotated[tuple[Grouping, ...], LISTS] = setting((), "also decode the first test split in such batches")
+    also_evaluate: Annotated[tuple[Grouping, ...], LISTS] = setting((), "groupings in which to decode the first test split too")
     optim: OptimSettings = OptimSettings()
     trainer: TrainerSettings = TrainerSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()

@@ -384,7 +384,7 @@ sed=1: no such setting; did you mean seed\?""",
 
 PAGE = """# Bad inputs and their error messages
 
-This page is written by `python tests/tools/bad_inputs.py`, and `tests/commands/test_bad_input.py` tests every row. Every
+This page is written by `python tests/tools/bad_inputs.py FILE`, and `tests/commands/test_bad_input.py` tests every row. Every
 command ends with exit code 2 and leaves no file behind. The commands run in a folder with a small corpus (`train.fr`,
 `train.en`, ...), a text `in.txt` and a trained run, `run`. They contain these abbreviations, in which `...` is a list of
 settings that keep training short:

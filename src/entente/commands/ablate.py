@@ -1,5 +1,6 @@
 """Train variants with several seeds, all else equal, and compare them. A suite names the variants; any setting of `train` can
-be overridden. The same command resumes a suite that was stopped.
+be overridden but init and those that a suite sets for each run: ablation, variant, seed and resume. The same command resumes a
+suite that was stopped.
 
   entente ablate suite=quick "seeds=[1,2,3]" "baseline_seeds=[4,5,6]" jobs=2
   entente ablate "suite=[baseline,no_residual]" name=mine model=birnn

@@ -2,8 +2,8 @@
 errors.
 
   entente compare outputs/quick
-  entente compare outputs/RUN outputs/RUN
-  entente compare outputs/RUN outputs/RUN output=page samples=10000
+  entente compare outputs/RUN outputs/OTHER
+  entente compare outputs/RUN outputs/OTHER output=page samples=10000
 """
 
 from pathlib import Path

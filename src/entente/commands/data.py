@@ -1,5 +1,5 @@
-"""Check a corpus before training on it: its sizes, its faulty pairs by rule, and advice. With `output`, write the training text
-without these pairs, and next to it removed.tsv, which says where they were, and why they were left out.
+"""Check a corpus before training on it. Prints its sizes, its faulty pairs by rule, and advice. With `output`, writes the
+training text without these pairs, and next to it removed.tsv, which says where they were, and why they were left out.
 
 entente data data=multi30k data.root=FOLDER
 entente data data=files data.train.src=my.fr data.train.tgt=my.en

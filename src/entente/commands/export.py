@@ -1,5 +1,6 @@
-"""Write a trained model as a folder that other programs use without Entente: CTranslate2, for fast translation, or Hugging
-Face's transformers. The folder has a README and a script that translates. Some sentences are translated by both, and compared.
+"""Write a trained model for CTranslate2 or Hugging Face. The new folder is used without Entente: by CTranslate2, for fast
+translation, or by Hugging Face's transformers. It has a README and a script that translates. Some sentences are translated by
+both, and compared.
 
   entente export checkpoint=outputs/RUN format=ctranslate2 output=my-model
   entente export checkpoint=RUN format=ctranslate2 output=new quantization=int8

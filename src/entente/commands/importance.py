@@ -1,4 +1,4 @@
-"""Measure what each head and each sublayer is worth: what BLEU and NLL become without it. Heads are muted, and sublayers are
+"""Measure what each head and each sublayer is worth. BLEU and NLL are measured without it: heads are muted, and sublayers
 skipped, one at a time, in the trained model (as Michel et al. 2019 for heads).
 
 entente importance checkpoint=outputs/RUN split=test

@@ -1,5 +1,5 @@
-"""Write a page on which a trained model is taken apart: one HTML file to open in a browser, without a server or a network. Two
-models are shown next to each other.
+"""Write a page on which a trained model is taken apart. It is one HTML file to open in a browser, without a server or a
+network. Two models are shown next to each other.
 
 entente page outputs/RUN
 entente page outputs/RUN outputs/OTHER output=both.html

@@ -189,7 +189,7 @@ class AblateSettings(Section):
 
     suite: Name | Names = setting("quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]")
     seeds: Annotated[tuple[Seed, ...], LISTS] = setting((1,), "each variant is trained with each seed", min_length=1)
-    baseline_seeds: Annotated[tuple[Seed, ...], LISTS] = setting((), "further seeds of the baseline, which all others share")
+    baseline_seeds: Annotated[tuple[Seed, ...], LISTS] = setting((), "further seeds of the baseline, for all comparisons")
     jobs: Count = setting(1, "number of parallel runs, each on its share of the cores")
     name: Folder | None = setting(None, "directory of the suite, under output_dir; null: named after the suite")
     suites: dict[Name, SuiteSettings] = setting({}, "suites by name")
@@ -201,7 +201,7 @@ class AblateSettings(Section):
 
 class CompareSettings(Section):
     runs: File | Files = setting(
-        ..., "a suite's directory, or a list of finished runs, such as [RUN,RUN]; the first is the baseline"
+        ..., "a suite's directory, or a list of finished runs, such as [RUN,OTHER]; the first is the baseline"
     )
     output: File | None = setting(None, "folder for comparison.html, .md and .csv; null: the suite's, or a new one")
     samples: int = setting(2000, "number of bootstrap samples", ge=1, le=100_000)

@@ -1,6 +1,7 @@
-"""Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty,
-a line of more than 60 words is translated sentence by sentence, and one in capitals as if in lower case, but not with
-sampling, nor with search.n_best above 1, which gives lines of a number, a score and a translation, separated by tabs.
+"""Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty.
+A line of more than 60 words is translated sentence by sentence, and a line in capitals as if it were in lower case, unless
+translations are sampled or search.n_best is above 1. With search.n_best, each output line has the line's number, a score and a
+translation, separated by tabs.
 
   entente translate checkpoint=outputs/RUN input=my.fr output=my.en
   echo "Il dort." | entente translate checkpoint=outputs/RUN
