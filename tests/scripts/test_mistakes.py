@@ -1,0 +1,40 @@
+"""The mistakes of scripts/mistakes.py are those that it names, and a run with one trains."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import mistakes
+from conftest import PAD, small
+from entente.data.batches import Batch
+from tiny import SMALL, write_corpus
+
+
+@pytest.mark.parametrize("name", ["transformer", "birnn"])
+def test_each_mistake_is_what_it_says(name: str, src: Tensor, tgt: Tensor) -> None:
+    tgt[1, -3:] = PAD
+    model, target = small(name), tgt[:, 1:]
+    padded = target.flatten() == PAD
+    batch = Batch(src, tgt, torch.arange(len(src)), (~padded).nonzero().squeeze(1))
+    for mistake, read, counted in (("unshifted", target, ~padded), ("padding", tgt[:, :-1], padded | True)):
+        logits = model.output(model(src, read)).flatten(0, 1)
+        loss, tokens = mistakes.MISTAKES[mistake](model, batch)
+        assert tokens == counted.sum()
+        torch.testing.assert_close(loss.nll, F.cross_entropy(logits[counted], target.flatten()[counted]))
+
+
+def test_a_run_with_a_mistake_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (mistakes.translator, mistakes.evaluation):
+        monkeypatch.setattr(module, "batch_loss", module.batch_loss)  # restores it
+    options = [
+        "trainer.max_steps=2",
+        "trainer.validate_every=2",
+        "trainer.accelerator=cpu",
+        "views.attention=false",
+        "views.heads=0",
+    ]
+    mistakes.main("padding", *write_corpus(tmp_path), *SMALL["transformer"], *options, f"output_dir={tmp_path}", "name=wrong")
+    assert (tmp_path / "wrong" / "metrics.json").exists()
