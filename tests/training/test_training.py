@@ -181,7 +181,7 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], t
         assert sorted(path.name for path in pictures.iterdir()) == expected
         text = (pictures / f"{names[0]}.svg").read_text()
         assert "chien" in text and "<svg" in text
-        command(f"{attention} output={folder} words=true target='The bird seeks the horse.' head=1", tmp_path)
+        command(f"{attention} output={folder} kind={names[0]} words=true target='The bird seeks the horse.' head=1", tmp_path)
         [of_words] = {*folder.iterdir()} - {pictures}
         text = (of_words / f"{names[0]}.svg").read_text()
         assert "given, not translated: The bird" in text and "<!-- seeks -->" in text
