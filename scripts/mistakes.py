@@ -3,7 +3,8 @@
     unshifted   the decoder reads the very pieces that it is to predict: the target without <s>, not the one without </s>
     padding     the loss also counts the padding, as with an `ignore_index` that is not the id of padding
 
-Validation makes the same mistake, as it does in a program that has one; translations are made as always.
+Validation makes the same mistake, as it does in a program that has one; translations are made as always. The same command with
+resume=auto resumes a run; `entente train resume=` would train on without the mistake.
 
 Shapes: B batch, T target length with both ends, D model width.
 """
@@ -28,7 +29,8 @@ def unshifted(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tup
 def padding(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:
     target = batch.tgt[:, 1:].flatten()
     hidden = model(batch.src, batch.tgt[:, :-1])  # (B, T - 1, D)
-    return model.loss(hidden.flatten(0, 1), target, label_smoothing), len(target)
+    counted = len(batch.real) if batch.step_tokens else len(target)  # in training, the share of the step's real tokens
+    return model.loss(hidden.flatten(0, 1), target, label_smoothing), counted
 
 
 MISTAKES = {"unshifted": unshifted, "padding": padding}
@@ -39,7 +41,7 @@ def main(mistake: str, *overrides: str) -> None:
         raise InputError(f"{mistake}: choose one of {', '.join(MISTAKES)}")
     for module in (translator, evaluation):
         module.batch_loss = MISTAKES[mistake]  # type: ignore[attr-defined]
-    train(overrides)
+    train([f"variant={mistake}", *overrides])
 
 
 if __name__ == "__main__":

@@ -92,6 +92,15 @@ def test_each_module_imports_only_what_it_may() -> None:
     assert [line for module, path in modules() for line in violations(module, path.read_text(encoding="utf-8"))] == []
 
 
+def test_a_forbidden_import_is_found() -> None:
+    for module, source in (
+        ("errors", "import torch"),
+        ("models.attention", "def f():\n    from ..decoding import search"),
+        ("no_layer", "import math"),
+    ):
+        assert len(violations(module, source)) == 1
+
+
 def test_no_module_is_too_long() -> None:
     lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in modules()}
     assert {module: n for module, n in lengths.items() if n > MAX_LINES} == {}

@@ -79,7 +79,7 @@ def assert_files_are_complete(folder: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_training_on_a_full_disk(folder: Path) -> None:
     names = json.loads((folder / "opened.json").read_text())
-    n = round(0.7 * len(names))
+    n = round(0.97 * len(names))
     with full_disk(folder, n):
         ended = run(f"{TRAIN}a", folder)
     assert ended.code == 2 and len(ended.err.splitlines()) == 1, ended

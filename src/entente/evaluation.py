@@ -78,7 +78,7 @@ def bleu_tokenizer(run: RunSettings, evaluation: EvaluationSettings) -> str:
     tokenize = evaluation.tokenize or TOKENIZERS.get(language, BLEU.TOKENIZER_DEFAULT)
     try:
         metric_of("bleu", tokenize)
-    except Exception as error:  # sacreBLEU's tokenizers import packages, or fetch a file
+    except Exception as error:  # some tokenizers need packages that are not installed
         raise InputError(f"evaluation.tokenize={tokenize}: cannot be used ({reason(error)}); give another, or null") from None
     return tokenize
 

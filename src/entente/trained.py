@@ -46,12 +46,15 @@ class Attention(NamedTuple):
     "cross" (L, H, T, S) of a Transformer; "alignment" (1, 1, T, S) of a BiRNN. Except in "encoder", row t is the step that
     produces `target[t]` after reading `read[: t + 1]`."""
 
-    weights: dict[str, Tensor]
+    maps: dict[str, record.AttentionMap]
     source: list[str]  # S pieces
     target: list[str]  # T pieces
     read: list[str]  # T pieces: <s>, then `target` without its </s>
     title: str  # both sentences
-    maps: dict[str, record.AttentionMap]  # what `weights` was taken from
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        return {kind: map.weights for kind, map in self.maps.items()}
 
     def __repr__(self) -> str:
         kinds = (f"{kind} {tuple(weights.shape)}" for kind, weights in self.weights.items())
@@ -123,10 +126,9 @@ class TrainedModel(checkpoint.TrainedRun):
             src, tgt = self._ids(source, target)
             recorded = record.record(self.model, self.vocabulary, src, tgt)
         maps = {record.NAME_OF_KIND[map.kind]: map for map in recorded}
-        weights = {kind: map.weights for kind, map in maps.items()}
         pieces = self.vocabulary.tgt.pieces
         title = f"{self.vocabulary.src.decode(src)} \u2192 {self.vocabulary.text(tgt)}"
-        return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]), title, maps)
+        return Attention(maps, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]), title)
 
     def score(self, source: str, target: str) -> Score:
         """Returns the log-probability that the model gives to each piece of `target` as a translation of `source`."""

@@ -52,10 +52,10 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
             yield f"{key} is not set: give it as {key}=VALUE"
         elif first["type"] == "extra_forbidden":
             owners = _owners(kind, key)
+            names = [*settings, *(key.partition(".")[0] for key in settings)]
             leaves = {name: item for name, item in flat({key: value}) if not isinstance(item, Mapping)} or {key: value}
             for name, item in leaves.items():
                 others = f"the settings are {', '.join(settings)}" if len(settings) < FEW else "--help lists the settings"
-                names = [*settings, *(key.partition(".")[0] for key in settings)]
                 rule = f"no such setting{suggestion(name, names) or f'; {others}'}"
                 yield f"{name}={to_text(item)}: {f'only {owners} has this setting' if owners else rule}"
         elif first["type"] == "model_type":

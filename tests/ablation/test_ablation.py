@@ -50,7 +50,7 @@ EFFECTS = [
     for part in ("dropout", "label_smoothing", "warmup", "attention")
     if model == "birnn" or part != "attention"
 ]
-EFFECTS += [("transformer", "no_residual"), ("transformer", "unscaled")]
+EFFECTS += [("transformer", "no_residual"), ("transformer", "unscaled"), *((model, "no_padding_mask") for model in SMALL)]
 EFFECTS += [("transformer", "baseline", change) for change in OTHER]
 
 

@@ -287,6 +287,18 @@ def test_printed_numbers_are_rounded(kind: str, name: str, batch: Batch, monkeyp
 # The model is left unchanged
 
 
+def test_an_error_leaves_no_hooks(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small("transformer")
+    monkeypatch.setattr(model, "decode", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trace_of(model, batch, "cross")
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+# Refusals
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "choice", "line"),
     [

@@ -52,7 +52,7 @@ def test_every_head_and_sublayer_is_measured(folder: Path) -> None:
     assert report["plain"] == {"interventions": [], "bleu": plain.scores("bleu")["bleu"], "nll": plain.nll, "changed": 0.0}
     transformer = folder.name.startswith("transformer")
     assert len(parts) == len(report["parts"]) == (3 * 2 + 5 if transformer else 1 + 3)
-    for part in report["parts"][::3]:
+    for part in report["parts"][::3]:  # both heads and sublayers
         expected = evaluated(folder, *part["interventions"])
         assert (part["bleu"], part["nll"]) == (expected.scores("bleu")["bleu"], expected.nll)
         different = [a != b for a, b in zip(expected.hypotheses, plain.hypotheses, strict=True)]

@@ -69,6 +69,16 @@ def test_an_output_projection_with_a_bias_has_the_plain_loss(model: Seq2Seq) -> 
     close(loss(model, hidden, target).nll, F.cross_entropy(model.output(hidden), target))
 
 
+def test_gradients_that_underflow_in_float16_are_computed_with_the_loss_scale() -> None:
+    hidden, weight, target = loss_inputs(2 * LOSS_ROWS + 13, 1009, torch.float32)
+    expected = torch.autograd.grad(F.cross_entropy(hidden @ weight.T, target, label_smoothing=0.1), (hidden, weight))
+    with torch.autocast("cpu", torch.float16):
+        actual = projected_cross_entropy(hidden, weight, target, 0.1)
+    scale = 2.0**16
+    for gradient, plain in zip(torch.autograd.grad(scale * actual.smoothed, (hidden, weight)), expected, strict=True):
+        assert (gradient / scale - plain).norm() < 2e-3 * plain.norm()
+
+
 def test_the_loss_stays_finite_when_probabilities_underflow() -> None:
     hidden, weight = torch.tensor([[1.0]], requires_grad=True), torch.tensor([[0.0], [500.0], [-500.0]])
     actual = projected_cross_entropy(hidden, weight, torch.tensor([2]), 0.0)
@@ -77,7 +87,7 @@ def test_the_loss_stays_finite_when_probabilities_underflow() -> None:
 
 
 @pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "no autocast"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_products_keep_their_precision_and_the_loss_is_summed_in_float32(dtype: torch.dtype, autocast: bool) -> None:
     hidden, weight, target = loss_inputs(LOSS_ROWS + 13, 101, torch.float32 if autocast else dtype)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -395,6 +405,3 @@ def test_off_the_cpu_and_under_autocast_the_caller_does_the_work(two_threads: No
     assert parallel_map([1], worker, nn.Linear(2, 3, device="meta")) == [threading.current_thread()]
     with torch.autocast("cpu", torch.bfloat16):
         assert parallel_map([1], worker, nn.Linear(2, 3)) == [threading.current_thread()]
-
-
-# Memory

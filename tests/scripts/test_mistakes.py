@@ -19,11 +19,13 @@ def test_each_mistake_is_what_it_says(name: str, src: Tensor, tgt: Tensor) -> No
     model, target = small(name), tgt[:, 1:]
     padded = target.flatten() == PAD
     batch = Batch(src, tgt, torch.arange(len(src)), (~padded).nonzero().squeeze(1))
-    for mistake, read, counted in (("unshifted", target, ~padded), ("padding", tgt[:, :-1], padded | True)):
+    for mistake, read, counted in (("unshifted", target, ~padded), ("padding", tgt[:, :-1], torch.ones_like(padded))):
         logits = model.output(model(src, read)).flatten(0, 1)
-        loss, tokens = mistakes.MISTAKES[mistake](model, batch)
+        loss, tokens = mistakes.MISTAKES[mistake](model, batch, 0.1)
         assert tokens == counted.sum()
-        torch.testing.assert_close(loss.nll, F.cross_entropy(logits[counted], target.flatten()[counted]))
+        pieces = target.flatten()[counted]
+        torch.testing.assert_close(loss.nll, F.cross_entropy(logits[counted], pieces))
+        torch.testing.assert_close(loss.smoothed, F.cross_entropy(logits[counted], pieces, label_smoothing=0.1))
 
 
 def test_a_run_with_a_mistake_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ SETTINGS = [
 TRAIN, SUITE = ["train", "trainer.threads=1", "resume=auto"], ["ablate", "suite=[baseline,no_dropout]", "jobs=2"]
 LIMIT = 5.0  # seconds from a signal to the end of the command
 SPEEDS = (".seconds", ".elapsed")
-PATHS = (".dirpath", "_path", ".name", ".output_dir", ".root")
+PATHS = (".name", ".output_dir", ".root")
 # TensorBoard sorts event files by their names. This number in them makes those of one process sort as they were written.
 event_file_writer._global_uid = event_file_writer.AtomicCounter(10_000)
 
@@ -91,7 +91,7 @@ def _content(path: Path) -> dict[str, Any]:
         key: value
         for key, value in values.items()
         if not key.endswith(SPEEDS + PATHS)
-        and not any(part in key for part in ("provenance", "best_k_models"))
+        and "provenance" not in key
         and not (path.stem == "best" and key.startswith(".loops."))
     }
 

@@ -59,9 +59,8 @@ def is_standard(layer: MultiHeadAttention) -> bool:
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
     """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
     largest tensor in training. The forward pass also computes the gradients; the backward pass only scales them. Products use
-    autocast's dtype; softmax and losses use at least float32. In float16, the gradients would underflow before the backward
-    pass scales them."""
-    if model.output.bias is not None or _product_dtype(hidden) == torch.float16:
+    autocast's dtype; softmax and losses use at least float32."""
+    if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
     if not torch.is_grad_enabled():  # in evaluation, where autocast should not round the losses
         with torch.autocast(hidden.device.type, enabled=False):
@@ -75,6 +74,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         gradients = torch.zeros_like(hidden), torch.zeros_like(weight)
         losses = _blockwise_loss(hidden, weight, target, label_smoothing, gradients)
         ctx.save_for_backward(*gradients)
+        ctx.scale = _precision(hidden)[1]
         ctx.mark_non_differentiable(losses.nll)
         return tuple(losses)
 
@@ -82,20 +82,25 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         d_hidden, d_weight = ctx.saved_tensors
+        d_smoothed = d_smoothed / ctx.scale
         return d_hidden * d_smoothed, d_weight * d_smoothed, None, None
 
 
-def _product_dtype(hidden: Tensor) -> torch.dtype:
+def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
+    """Returns the dtype of the matrix products, and a factor by which gradients are scaled until the backward pass: N in
+    float16, where the gradients of a mean over N target tokens would underflow, else 1."""
     device = hidden.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    return narrow, len(hidden) if narrow == torch.float16 else 1
 
 
 def _blockwise_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """Returns the loss. Unless `gradients` is None, also stores the gradients of `smoothed` in its two tensors of zeros."""
+    """Returns the loss. Unless `gradients` is None, also stores scaled gradients of `smoothed` in its two tensors of zeros."""
     n, vocabulary = len(target), len(weight)
-    narrow, wide = _product_dtype(hidden), torch.promote_types(hidden.dtype, torch.float32)
+    narrow, scale = _precision(hidden)
+    wide = torch.promote_types(hidden.dtype, torch.float32)
     smoothed, nll = hidden.new_zeros((), dtype=wide), hidden.new_zeros((), dtype=wide)
     with torch.autocast(hidden.device.type, enabled=False):
         w = weight.to(narrow)
@@ -114,7 +119,7 @@ def _blockwise_loss(
                 d_hidden, d_weight = gradients
                 p -= label_smoothing / vocabulary
                 p.scatter_add_(1, y, p.new_full((1, 1), label_smoothing - 1).expand_as(y))
-                d_logits = p.div_(n).to(narrow)
+                d_logits = p.div_(n / scale).to(narrow)
                 d_hidden[rows] = d_logits @ w
                 if d_weight.dtype == narrow:
                     d_weight.addmm_(d_logits.T, h)

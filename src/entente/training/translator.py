@@ -35,7 +35,7 @@ class Translator(L.LightningModule):
         self.seconds = 0.0  # training time without validation, up to the last checkpoint
         self.elapsed = 0.0  # time in training and validation, up to the last checkpoint
         self.valid: Evaluation | None = None  # the result of the last validation
-        self.bleu: float | None = None  # BLEU of the last validation, in double precision, unlike Lightning's copy
+        self.bleu: float | None = None  # BLEU of the last validation
         self.best = (-math.inf, -math.inf)  # the highest quality of a validation: BLEU and, if it is equal, the negative NLL
         self.without_gain = 0  # validations since the last one that was better than all before it
         self.is_best = False  # whether the last validation was at least as good as all before it
@@ -122,10 +122,10 @@ class Translator(L.LightningModule):
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         self.valid = self.evaluate(data.evaluation("valid"))
         scores = self.valid.scores("bleu", "chrf")
-        self.bleu = float(scores["bleu"])
+        self.bleu = scores["bleu"]
         quality = scores["bleu"], -self.valid.nll
         # For patience, the model that training started from counts as the first validation.
-        self.without_gain = 0 if quality > self.best or self.trainer.sanity_checking else self.without_gain + 1
+        self.without_gain = 0 if quality > self.best else self.without_gain + 1
         self.trainer.should_stop |= self.without_gain == self.settings.trainer.patience
         self.is_best = quality >= self.best  # of equally good validations, the last is kept as best.ckpt
         self.best = max(quality, self.best)

@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -17,6 +18,7 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from entente import escape
@@ -35,6 +37,7 @@ from entente.training.translator import Translator
 
 TEST_BLEU = "when finished/test bleu"  # BLEU on the first test split
 VALID_BLEU = "when finished/valid bleu"
+FINAL = ".final"  # suffix of the event file with the final scores
 # Two sentences with interesting attention: a two-word negation in a comparative, and an elided article.
 FIXED_SENTENCES = {
     "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
@@ -71,13 +74,16 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
 
 
 def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
-    """Writes the final scores to TensorBoard, and closes its file."""
+    """Writes the final scores to TensorBoard, in an event file of their own, so that a repeated evaluation replaces them."""
     board: Any = trainer.logger
-    head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
-    board.experiment.add_text("scores/when finished", escape.table(head, rows, left=1), trainer.global_step)
-    for split, tag in zip(metrics, (VALID_BLEU, TEST_BLEU), strict=False):
-        board.experiment.add_scalar(tag, metrics[split]["bleu"], trainer.global_step)
     board.finalize("success")
+    for path in Path(board.log_dir).glob(f"events.*{FINAL}"):
+        path.unlink()
+    head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
+    with SummaryWriter(board.log_dir, filename_suffix=FINAL) as writer:
+        writer.add_text("scores/when finished", escape.table(head, rows, left=1), trainer.global_step)
+        for split, tag in zip(metrics, (VALID_BLEU, TEST_BLEU), strict=False):
+            writer.add_scalar(tag, metrics[split]["bleu"], trainer.global_step)
 
 
 class TensorBoardViews(L.Callback):
