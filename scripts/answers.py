@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -154,14 +155,15 @@ def end(model: TrainedModel, pairs: Pairs) -> Values:
 
 
 def beams(model: TrainedModel, pairs: Pairs) -> Values:
-    """BLEU, length relative to the references', and empty translations, for beams from 1 to 50."""
+    """BLEU, length relative to the references', and empty translations, for beams from 1 to 50. With a length penalty of 0,
+    hypotheses are ranked by their log-probabilities alone."""
     sources, references = (list(side) for side in zip(*pairs[:SEARCH_SENTENCES], strict=True))
-    for beam in (1, 2, 5, 10, 50):
-        translations = model.translate(sources, beam=beam)
-        score = BLEU().corpus_score(translations, [references])
-        yield f"beam {beam}, BLEU", score.score
-        yield f"beam {beam}, length ratio", score.sys_len / score.ref_len
-        yield f"beam {beam}, empty", float(sum(not text for text in translations))
+    for beam, exponent in product((1, 2, 5, 10, 50), (1, 0)):
+        translations = model.translate(sources, beam=beam, length_penalty=exponent)
+        score, what = BLEU().corpus_score(translations, [references]), f"beam {beam}, length penalty {exponent}"
+        yield f"{what}, BLEU", score.score
+        yield f"{what}, length ratio", score.sys_len / score.ref_len
+        yield f"{what}, empty", float(sum(not text for text in translations))
 
 
 def repeats(model: TrainedModel, pairs: Pairs) -> Values:

@@ -24,7 +24,7 @@ def test_each_study_measures_what_it_says(base: Path, tmp_path: Path, capsys: py
     assert values["linear", "relative error as a function of the values"] < 1e-4
     assert values["linear", "relative error as a function of the whole input"] > 1e-3
     assert 0 < values["positions", "share of positions in the squared norm"] < 1
-    assert values["beams", "beam 1, length ratio"] > 0
+    assert values["beams", "beam 1, length penalty 1, length ratio"] > 0
 
     answers.main(str(file), "positions", str(base / "run"), str(base / "run"))
     assert f"{values['positions', 'share of positions in the squared norm']:.4g} ± 0 |" in capsys.readouterr().out
@@ -42,5 +42,5 @@ def test_each_study_measures_what_it_says(base: Path, tmp_path: Path, capsys: py
 
 def test_a_repeated_word_counts_once(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = entente.load(base / "run", device="cpu")
-    monkeypatch.setattr(type(model), "translate", lambda model, sources, beam: ["a a b a", "c", ""])
+    monkeypatch.setattr(type(model), "translate", lambda model, sources, beam, **_: ["a a b a", "c", ""])
     assert dict(answers.repeats(model, PAIRS)) == {"repeated words": 1 / 5}
