@@ -1,6 +1,7 @@
 """Tests that reading a checkpoint never runs code, and that a damaged or foreign checkpoint is refused in one line."""
 
 import pickle
+import random
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -101,6 +102,43 @@ def test_a_published_checkpoint_is_small_and_loads_in_float32(name: str, tmp_pat
     assert_equal(dict(loaded.model.state_dict()), rounded)
     assert (loaded.step, loaded.settings, loaded.words) == (original.step, original.settings, original.words)
     assert loaded.model.output.weight is loaded.model.tgt_embedding.weight and not loaded.model.training
+
+
+def test_a_flipped_bit_is_refused_in_one_line_or_harmless(original: bytes, saved: Path) -> None:
+    """Flips a random bit at places in the data, in the header of each part, and in the directory at the end."""
+    expected = read(saved)
+    with zipfile.ZipFile(saved) as archive:
+        headers = [part.header_offset for part in archive.infolist()]
+        directory = archive.start_dir
+    generator = random.Random(seed := random.randrange(2**32))
+    places = {*range(0, len(original), 2003), *(start + i for start in headers for i in range(0, 60, 29))}
+    places |= {*range(directory, len(original), 23)}
+    refusals = 0
+    for place in places:
+        damaged = bytearray(original)
+        damaged[place] ^= 1 << generator.randrange(8)
+        saved.write_bytes(damaged)
+        try:
+            actual = read(saved)
+        except InputError as error:
+            refusals += 1
+            assert len(error.problems) == 1 and str(error).startswith(f"{saved}: "), f"seed {seed}, byte {place}"
+        else:
+            assert_equal({**actual, ENTRY: {}}, {**expected, ENTRY: {}})
+            assert_equal(actual[ENTRY].pop("vocabulary"), expected[ENTRY]["vocabulary"])
+            assert actual[ENTRY].items() <= expected[ENTRY].items(), f"seed {seed}, byte {place}"
+    assert refusals > len(places) / 2, f"seed {seed}"
+
+
+def test_a_part_that_is_marked_as_a_folder_is_refused(saved: Path, tmp_path: Path) -> None:
+    """torch does not read such a part, and leaves its tensor uninitialised."""
+    with zipfile.ZipFile(saved) as good, zipfile.ZipFile(tmp_path / "marked.ckpt", "w") as marked:
+        for part in good.infolist():
+            stored = good.read(part)
+            part.external_attr = 0x10 * part.filename.endswith("data/11")
+            marked.writestr(part, stored)
+    with pytest.raises(InputError, match=REFUSED):
+        read(tmp_path / "marked.ckpt")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])

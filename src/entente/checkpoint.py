@@ -31,6 +31,7 @@ from entente.validation import to_text, validate
 
 PACKAGE = Path(__file__).resolve().parent
 ENTRY = "entente"
+FOLDER = 0x10  # attribute of a folder in a zip file
 FORMAT = 3  # see CHANGELOG.md
 MODEL_PREFIX = "model."  # prefix of the model's parameters in the LightningModule's state dict
 UNREADABLE = "not a checkpoint of this program, or a damaged one; use another copy, or train the model again"
@@ -141,8 +142,9 @@ def read(path: Path) -> dict[str, Any]:
     """Returns the content of a checkpoint: plain values and tensors. Raises InputError if it is damaged or not ours."""
     with _as_input_error(path, UNREADABLE):
         with zipfile.ZipFile(path) as archive:
-            if archive.testzip():
-                raise ValueError("a part does not match its checksum")
+            if archive.testzip() or any(part.external_attr & FOLDER for part in archive.infolist()):
+                # torch would fill a tensor whose part is marked as a folder with whatever is in memory
+                raise ValueError("a part does not match its checksum, or is not a file")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         if content[ENTRY].get("format") != FORMAT:
             stored = to_text(content[ENTRY].get("format"))

@@ -52,7 +52,7 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
             yield f"{key} is not set: give it as {key}=VALUE"
         elif first["type"] == "extra_forbidden":
             owners = _owners(kind, key)
-            names = [*settings, *(key.partition(".")[0] for key in settings)]
+            names = [*settings, *(name.partition(".")[0] for name in settings)]
             leaves = {name: item for name, item in flat({key: value}) if not isinstance(item, Mapping)} or {key: value}
             for name, item in leaves.items():
                 others = f"the settings are {', '.join(settings)}" if len(settings) < FEW else "--help lists the settings"

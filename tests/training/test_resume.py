@@ -138,6 +138,7 @@ EVERYTHING = [  # that has a state, or changes the order of batches
     [
         ("transformer", EVERYTHING),
         ("birnn", ["trainer.precision=64-true"]),
+        pytest.param("birnn", EVERYTHING, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_stopped_by_signals_or_killed_ends_with_the_same_bits(
