@@ -1,9 +1,10 @@
 """Writes the results of a suite, without weights and TensorBoard events:  python scripts/publish.py outputs/SUITE FOLDER
 
 FOLDER/comparison.*          the comparison, as `entente compare` writes it
-       runs.jsonl.gz         one finished run per line: directory, variant, seed, config, metrics, training, its curves as
-                             `history` and, for each test split (or valid, if there is none), sacreBLEU's counts of each
-                             sentence and a digest of the sentences
+       runs.jsonl.gz         one run per line: directory, variant, seed, config, metrics, training, its curves as `history`
+                             and, for each test split (or valid, if there is none), sacreBLEU's counts of each sentence and a
+                             digest of the sentences. Runs that diverged have no metrics; others that have not finished are
+                             left out
        translations.tsv.gz   the same splits, with columns split, source, reference, and one per variant (first seed); the
                              columns of variants of which there are only rows stay as they are in FOLDER
 
@@ -31,7 +32,7 @@ TRANSLATIONS, SIDES = "translations.tsv.gz", ("source", "reference")
 
 def publish(suite: Suite, folder: Path) -> None:
     splits = [split for split in splits_of(suite) if "@" not in split]
-    _write_compressed(folder / ROWS, [_line(run, splits) for run in suite.runs if run.metrics])
+    _write_compressed(folder / ROWS, [_line(run, splits) for run in suite.runs if run.metrics or run.diverged])
     columns = _stored(folder / TRANSLATIONS)
     for run in (suite.of(variant)[0] for variant in suite.variants):
         for split in splits if run.metrics and not run.row else ():  # a row has no translations

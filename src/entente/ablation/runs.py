@@ -2,7 +2,8 @@
 
 FOLDER/VARIANT-seedN/       a run's directory
        VARIANT-seedN.log    what the run printed, if `entente ablate` trained it
-       runs.jsonl.gz        a JSON object per finished run, which replaces its directory, as scripts/publish.py writes them
+       runs.jsonl.gz        a JSON object per run that finished or diverged, which replaces its directory, as
+                            scripts/publish.py writes them
 """
 
 import gzip
@@ -39,7 +40,7 @@ IGNORED += ("evaluation.metrics", "trainer.suffix", "trainer.accelerator", "trai
 @dataclass
 class Run:
     """A variant trained with one seed. metrics, training: the contents of metrics.json and training.json, or {} if the run has
-    not finished. row: the line of runs.jsonl.gz if the run's directory is elsewhere."""
+    not finished. row: the line of runs.jsonl.gz if the run's directory is elsewhere; without metrics, the run diverged."""
 
     directory: Path
     config: dict[str, Any]
@@ -72,6 +73,8 @@ class Run:
 
     @property
     def diverged(self) -> bool:
+        if self.row:
+            return not self.metrics
         text = self.output.read_text(encoding="utf-8", errors="replace") if self.output.is_file() else ""
         return not self.metrics and text.rstrip().rpartition("\n")[2].startswith("diverged: ")
 
