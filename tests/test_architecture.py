@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "entente"
 
 # The layers, from the lowest to the highest. A part may import itself and the parts of lower layers, but no others.
-LAYERS = """errors entente_grammar, escape files recipe, console settings, commands.settings process distributed,
+LAYERS = """errors entente_grammar, escape files, console settings, commands.settings process recipe distributed,
     validation, help, cli, models, fast, data, checkpoint, decoding, attention evaluation export, trained page, training,
     ablation, commands, __main__, scripts"""
 LAYER = {part: height for height, parts in enumerate(LAYERS.split(",")) for part in parts.split()}

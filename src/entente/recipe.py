@@ -1,11 +1,13 @@
-"""The recipe for a text of one's own: which settings follow from its size.
+"""Settings that follow from the number of steps and, for a text of one's own, from its size.
 
-Trials on validation led to them (outputs/published/own_text.md). configs/recipe includes them as `_corpus`, below its own
+Trials on validation led to the latter (outputs/published/own_text.md). configs/recipe includes them as `_corpus`, below its own
 settings, an experiment, an ablation and the user's settings, each of which may change them.
 """
 
 import math
 from typing import Any
+
+from entente.settings import RunSettings
 
 RECIPES = {f"{data}_{model}" for data in ("files", "multi30k", "opus_books") for model in ("transformer", "birnn")}
 USUAL = 9_000, 10.0, 100  # pairs, words per sentence and characters of the text that --help and --cfg assume
@@ -24,3 +26,13 @@ def for_corpus(pairs: int, words: float, characters: int, epochs: float | None =
         "model": {"dropout": next(dropout for limit, dropout in DROPOUT.items() if epochs <= limit)},
         "trainer": {"max_steps": None, "epochs": float(f"{epochs:.2g}")},
     }
+
+
+def with_steps(settings: RunSettings, steps: int) -> RunSettings:
+    """Returns the settings with this number of steps, and with every share of the run replaced by a number of steps."""
+    values = settings.model_dump()
+    values["trainer"]["max_steps"] = steps
+    for section, name in (("optim", "warmup"), ("optim", "decay_from"), ("trainer", "validate_every"), ("checkpoint", "every")):
+        if isinstance(share := values[section][name], float):
+            values[section][name] = max(1, round(share * steps))
+    return RunSettings.model_validate(values)

@@ -188,6 +188,12 @@ class SearchSettings(Section):
             yield f"search.n_best={self.n_best} and search.beam={self.beam}: n_best must be between 1 and beam"
 
 
+class SamplingSettings(Section):
+    temperature: float = setting(1.0, "divisor of the logits; below 1, likely pieces become likelier", gt=0, le=100)
+    top_k: Count | None = setting(None, "how many of the likeliest pieces are drawn from (Fan et al. 2018); null: all")
+    seed: Seed = setting(1, "seed; a line's translation is a function of it and of the line's number")
+
+
 class EvaluationSettings(Section):
     tokenize: BleuTokenizer | None = setting(None, "sacreBLEU's tokenizer; null: zh, char (Japanese, Korean, Thai, ...) or 13a")
     metrics: Metrics = setting(("bleu", "chrf", "ter"), "scores to compute at the end; BLEU is always computed")
@@ -334,16 +340,6 @@ class RunSettings(Section):
     views: ViewsSettings = ViewsSettings()
     model: ModelSettings = TransformerSettings()
     data: DataSettings = GrammarSettings()
-
-    def with_steps(self, steps: int) -> "RunSettings":
-        """Returns the settings with this number of steps, and with every share of the run replaced by a number of steps."""
-        values = self.model_dump()
-        values["trainer"]["max_steps"] = steps
-        for key in ("optim.warmup", "optim.decay_from", "trainer.validate_every", "checkpoint.every"):
-            section, _, name = key.partition(".")
-            if isinstance(share := values[section][name], float):
-                values[section][name] = max(1, round(share * steps))
-        return RunSettings.model_validate(values)
 
     def stored(self) -> dict[str, Any]:
         """Returns the complete configuration as plain values, as in config.yaml and in checkpoints."""

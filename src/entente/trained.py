@@ -5,7 +5,7 @@ Shapes: L layers, H heads, S source pieces and T target pieces (both with the en
 
 import io
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +29,8 @@ from entente.decoding.search import translation_search
 from entente.decoding.translate import MAX_TOKENS, translate_lines
 from entente.errors import InputError
 from entente.files import read_file
-from entente.validation import with_changes
+from entente.settings import SamplingSettings
+from entente.validation import validate, with_changes
 
 Text = TypeVar("Text", str, list[str])
 # Translation changes layers and torch's number of threads while it runs, and recording sees every call of a layer.
@@ -94,29 +95,39 @@ class TrainedModel(checkpoint.TrainedRun):
         return self.summary()
 
     def translate(
-        self, sentences: Text, beam: int | None = None, length_penalty: float | None = None, prefix: Text | None = None
+        self,
+        sentences: Text,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        prefix: Text | None = None,
+        sampling: Mapping[str, Any] | None = None,
     ) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
         default of `entente translate`. prefix: how the translation begins, or a list of these, one for each sentence (an
         empty sentence has an empty translation). Without it, a text of more than 60 words is translated sentence by sentence,
-        and one in capitals as if it were not. Logs the words never seen in training as a warning."""
+        and one in capitals as if it were not. sampling: draws each translation instead of searching for it, with `temperature`,
+        `top_k` and `seed`, or {} for their defaults (see SamplingSettings). Logs the words never seen in training as a
+        warning."""
         if isinstance(sentences, str):
-            return self.translate([sentences], beam, length_penalty, None if prefix is None else [prefix])[0]
+            return self.translate([sentences], beam, length_penalty, None if prefix is None else [prefix], sampling)[0]
         texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]
         prefixes = [] if prefix is None else [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
         if prefix is not None and len(prefixes) != len(texts):
             raise InputError(f"prefix: {len(prefixes)} for {len(texts)} sentences; give one for each")
+        if sampling is not None and (prefixes or (beam or 1) > 1):
+            raise InputError("sampling draws one translation of each sentence: leave out beam and prefix")
+        draws = None if sampling is None else validate(SamplingSettings, sampling, where="sampling: ")
         for side, lines in ((self.vocabulary.src, texts), (self.vocabulary.tgt, prefixes)):
             for line in lines:
                 _require_text(line)
-                for sentence in sources_of(line, is_plain=not prefixes):
+                for sentence in sources_of(line, is_plain=not prefixes and not draws):
                     side.refuse_too_long(sentence, repr(line[:30]))
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
         search = with_changes(translation_search(self.settings.search), changes)
         if message := unseen(word for sentence in texts for word in self.new_words(clean(sentence))):
             log.warning("%s", message)
         with BUSY:
-            return [best.text for [best] in translate_lines(self.model, self.vocabulary, texts, search, prefixes)]
+            return [best.text for [best] in translate_lines(self.model, self.vocabulary, texts, search, prefixes, draws)]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""

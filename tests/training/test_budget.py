@@ -10,7 +10,7 @@ import pytest
 
 from bad_inputs import run as command
 from entente.files import read_yaml
-from entente.recipe import for_corpus
+from entente.recipe import for_corpus, with_steps
 from entente.settings import RunSettings
 from entente.training.budget import steps_of_minutes
 from entente.training.train import train
@@ -46,7 +46,7 @@ def test_a_run_of_some_epochs_reads_each_pair_as_often(words: list[str], monkeyp
 
 def test_shares_of_a_run_become_steps() -> None:
     shares = {"optim": {"warmup": 0.25, "decay_from": 0.5}, "trainer": {"validate_every": 0.1}, "checkpoint": {"every": 0.001}}
-    run = RunSettings.model_validate({"name": "run", **shares}).with_steps(77)
+    run = with_steps(RunSettings.model_validate({"name": "run", **shares}), 77)
     values = run.optim.warmup, run.optim.decay_from, run.trainer.validate_every, run.checkpoint.every, run.trainer.max_steps
     assert values == (19, 38, 8, 1, 77)
 

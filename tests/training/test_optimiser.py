@@ -11,6 +11,7 @@ from torch import nn
 
 from conftest import SIZES, small
 from entente.models.attention import AdditiveScore, BilinearScore, SlicedLinear
+from entente.recipe import with_steps
 from entente.settings import OptimSettings
 from entente.training import optimiser as module
 from entente.training.optimiser import Muon, build_optimiser, matrices, orthogonalise, rate_factor
@@ -52,7 +53,7 @@ def test_without_warm_up_only_the_rates_of_the_warm_up_change(override: str) -> 
     overrides += ["experiment=ablation_baseline"] * ("experiment" not in override)
     settings = {}
     for name, ablation in {"baseline": [], "no_warmup": ["ablation=no_warmup"]}.items():
-        settings[name] = run_settings([*overrides, *ablation]).with_steps(5003).optim
+        settings[name] = with_steps(run_settings([*overrides, *ablation]), 5003).optim
     warmup = int(settings["baseline"].warmup)
     assert settings["no_warmup"] == settings["baseline"].model_copy(update={"warmup": 0}) and warmup > 0
     rates = {name: [rate_factor(optim, step, 5003) for step in range(5003)] for name, optim in settings.items()}

@@ -20,7 +20,7 @@ from entente.cli import LENGTHS, Composition, compose, key_of
 from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
 from entente.console import start_log
 from entente.errors import InputError, Interrupted, Stopped
-from entente.recipe import RECIPES
+from entente.recipe import RECIPES, with_steps
 from entente.settings import RunSettings
 from entente.validation import suggestion, to_text, validate
 
@@ -81,7 +81,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
             continue
         if not run_settings.trainer.max_steps:
             raise InputError("all runs of a suite take the same number of steps; give trainer.max_steps=NUMBER")
-        config = run_settings.with_steps(run_settings.trainer.steps).stored()
+        config = with_steps(run_settings, run_settings.trainer.steps).stored()
         for seed in all_seeds if variant == variants[0] else seeds:
             run_name = f"{name}/{variant}-seed{seed}"
             run = Run(root / f"{variant}-seed{seed}", {**config, "seed": seed, "name": run_name}, variant=variant)

@@ -17,6 +17,7 @@ from entente.settings import (
     Metrics,
     Name,
     OutputDir,
+    SamplingSettings,
     Section,
     Seed,
     Threads,
@@ -102,12 +103,6 @@ class ImportanceSettings(ScoringSettings):
 class TranslationSearch(SearchChanges):
     beam: int | None = setting(None, "hypotheses kept at each step; null: the run's, or 5 if it is greedy", ge=1, le=1000)
     n_best: int = setting(1, "translations returned per sentence", ge=1, le=1000)
-
-
-class SamplingSettings(Section):
-    temperature: float = setting(1.0, "divisor of the logits; below 1, likely pieces become likelier", gt=0, le=100)
-    top_k: Count | None = setting(None, "how many of the likeliest pieces are drawn from; null: all")
-    seed: Seed = setting(1, "seed; a line's translation is a function of it and of the line's number")
 
 
 class TranslateSettings(DecodingSettings):

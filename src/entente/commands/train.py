@@ -22,7 +22,7 @@ from entente.data.tokenizer import texts
 from entente.distributed import share
 from entente.errors import InputError
 from entente.files import read_yaml
-from entente.recipe import RECIPES, for_corpus
+from entente.recipe import RECIPES, for_corpus, with_steps
 from entente.settings import RunSettings
 from entente.trained import TrainedModel, load
 from entente.training.train import train as train_run
@@ -61,7 +61,7 @@ def completed(settings: RunSettings, composition: Composition) -> RunSettings:
         baseline = baseline and with_ancestor(baseline, model, ())
     if baseline:
         # Without a number of steps, it would be counted or measured.
-        compared = [run if run.trainer.max_steps else run.with_steps(1000) for run in (baseline, settings)]
+        compared = [run if run.trainer.max_steps else with_steps(run, 1000) for run in (baseline, settings)]
         share(lambda: check_effect(*compared))
     return settings
 

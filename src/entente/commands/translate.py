@@ -27,7 +27,7 @@ from entente.console import Task, log
 from entente.data.files import read_lines
 from entente.data.text import clean, sources_of, unseen
 from entente.data.tokenizer import Tokenizer
-from entente.decoding.search import CUT, Sampling, length_penalty, search_name, translation_search
+from entente.decoding.search import CUT, length_penalty, search_name, translation_search
 from entente.decoding.translate import Translation, translate_lines
 from entente.errors import InputError
 from entente.files import open_atomic
@@ -55,8 +55,7 @@ def main(settings: TranslateSettings) -> None:
         _prompt(run, search)
         return
     total = ""
-    sampling = Sampling(**settings.sampling.model_dump()) if settings.sampling else None
-    read = partial(_read, settings.input, run.vocabulary.src, search.n_best == 1 and not sampling)
+    read = partial(_read, settings.input, run.vocabulary.src, search.n_best == 1 and not settings.sampling)
     is_file = bool(settings.input and Path(settings.input).is_file())  # and not a pipe, which can be read only once
     if is_file:  # so that nothing is translated if a line is too long
         with Task(f"checking {settings.input}"):
@@ -70,7 +69,7 @@ def main(settings: TranslateSettings) -> None:
         lines = read()
         for chunk in iter(lambda: [*islice(lines, CHUNK)], []) if is_file else _as_they_come(lines):
             with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
-                translations = translate_lines(run.model, run.vocabulary, chunk, search, sampling=sampling, first=done)
+                translations = translate_lines(run.model, run.vocabulary, chunk, search, sampling=settings.sampling, first=done)
             for line, n_best in zip(chunk, translations, strict=True):
                 done += 1
                 words = run.new_words(line)

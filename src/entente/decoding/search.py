@@ -15,7 +15,7 @@ from torch import Tensor
 
 from entente.errors import Diverged
 from entente.models.seq2seq import Seq2Seq, State, padding_mask, select
-from entente.settings import SearchSettings
+from entente.settings import SamplingSettings, SearchSettings
 
 SEARCH_ROWS = 256  # maximum number of rows in a block of `best` on a CPU
 CUT = "cut at the length limit; see search.length_factor and search.length_offset"  # what messages say of such translations
@@ -33,24 +33,18 @@ class Hypothesis(NamedTuple):
         return len(self.tokens) + self.ended
 
 
-class Sampling(NamedTuple):
-    """temperature: divisor of the logits; below 1, likely pieces become likelier. top_k: how many of the likeliest pieces are
-    drawn from (Fan et al. 2018), or None for all. seed: of the draws."""
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    seed: int = 1
-
-    def draw(self, log_p: Tensor, generators: Sequence[np.random.Generator]) -> tuple[Tensor, Tensor]:
-        """Draws a piece for each row of log_p (N, V), with a generator of its own. Returns the log-probabilities, whatever the
-        temperature, and the pieces, both (N, 1)."""
-        log_p = log_p.cpu().double()
-        top = (log_p / self.temperature).topk(min(self.top_k or log_p.size(1), log_p.size(1)))
-        shares = top.values.softmax(-1).cumsum(-1)
-        u = torch.tensor([[generator.random()] for generator in generators], dtype=torch.double)
-        places = (shares < u * shares[:, -1:]).sum(-1, keepdim=True).clamp(max=shares.size(1) - 1)
-        pieces = top.indices.gather(1, places)
-        return log_p.gather(1, pieces), pieces
+def draw(settings: SamplingSettings, log_p: Tensor, generators: Sequence[np.random.Generator]) -> tuple[Tensor, Tensor]:
+    """Draws a piece for each row of log_p (N, V), with a generator of its own. Returns the log-probabilities, whatever the
+    temperature, and the pieces, both (N, 1). The piece with the largest sum of its scaled log-probability and Gumbel noise is
+    drawn (Gumbel 1954), so rounding of log_p, which depends on the batch, matters only where two sums nearly tie."""
+    log_p = log_p.cpu().double()
+    scores, size = log_p / settings.temperature, log_p.size(1)
+    if settings.top_k:
+        least = scores.topk(min(settings.top_k, size)).values[:, -1:]
+        scores = scores.masked_fill(scores < least, -torch.inf)
+    noise = -torch.from_numpy(np.stack([generator.standard_exponential(size) for generator in generators])).log()
+    pieces = (scores + noise).argmax(-1, keepdim=True)
+    return log_p.gather(1, pieces), pieces
 
 
 def search_name(settings: SearchSettings) -> str:
@@ -156,7 +150,7 @@ def search(
     bos: int,
     eos: int,
     forced: Tensor | None = None,
-    sampling: Sampling | None = None,
+    sampling: SamplingSettings | None = None,
     numbers: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence of src (B, S), best first. The model should be in evaluation mode. forced:
@@ -189,7 +183,7 @@ def search(
         beams = total.size(1)
         hidden, state = model.decode(token, state)
         if sampling:
-            drawn = sampling.draw(log_probabilities(model, hidden[:, -1]), [generators[row] for row in rows])
+            drawn = draw(sampling, log_probabilities(model, hidden[:, -1]), [generators[row] for row in rows])
             each, tokens = drawn[0].to(total), drawn[1].to(src.device)
         else:
             # At most one candidate per beam ends, so the best 2 K include K that do not. All are among the best of their beams.

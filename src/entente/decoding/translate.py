@@ -11,10 +11,10 @@ from torch import nn
 from entente.data.batches import Batch, EvaluationBatches, Rows
 from entente.data.text import clean, is_in_capitals, sources_of
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.search import Hypothesis, Sampling, greedy, length_penalty, search
+from entente.decoding.search import Hypothesis, greedy, length_penalty, search
 from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
-from entente.settings import SearchSettings
+from entente.settings import SamplingSettings, SearchSettings
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -43,7 +43,7 @@ def translate_lines(
     lines: Sequence[str],
     settings: SearchSettings,
     prefixes: Sequence[str] = (),
-    sampling: Sampling | None = None,
+    sampling: SamplingSettings | None = None,
     first: int = 0,
 ) -> list[list[Translation]]:
     """Returns the n best translations of each line; for the arguments, see `translate`. If there is only one, without a prefix
@@ -67,7 +67,7 @@ def translate(
     sentences: Sequence[str],
     settings: SearchSettings,
     prefixes: Sequence[str] = (),
-    sampling: Sampling | None = None,
+    sampling: SamplingSettings | None = None,
     first: int = 0,
 ) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation. prefixes:

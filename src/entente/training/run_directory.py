@@ -28,6 +28,7 @@ from entente import checkpoint, distributed
 from entente.console import log, stop_signals
 from entente.errors import InputError, Interrupted, Stopped
 from entente.files import csv_text, numbered, read_yaml, write_text
+from entente.recipe import with_steps
 from entente.settings import RunSettings
 from entente.training import views
 from entente.training.checkpoints import Checkpoints, steps
@@ -99,7 +100,7 @@ def _same_config(path: Path, settings: RunSettings) -> bool:
     try:
         stored = RunSettings.model_validate(read_yaml(path)).stored()  # with the settings that it is too old to have
         steps = settings.trainer.max_steps or stored["trainer"]["max_steps"]
-        return bool(_compared(stored) == _compared(settings.with_steps(steps).stored()))
+        return bool(_compared(stored) == _compared(with_steps(settings, steps).stored()))
     except (InputError, OSError, KeyError, TypeError, ValueError):
         return False
 

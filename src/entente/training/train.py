@@ -30,6 +30,7 @@ from entente.files import write_json
 from entente.models.build import build
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process, return_freed_memory
+from entente.recipe import with_steps
 from entente.settings import RunSettings
 from entente.training import views
 from entente.training.budget import MEASURED, SKIPPED, steps_of_epochs, steps_of_minutes
@@ -49,7 +50,7 @@ def train(settings: RunSettings) -> Path:
     if run and run.is_finished:
         log.info("%s: this run has finished; nothing is left to do", run.path)
         return run.path
-    data, translator = prepare(settings.with_steps(run.max_steps) if run else settings, run.checkpoint if run else None)
+    data, translator = prepare(with_steps(settings, run.max_steps) if run else settings, run.checkpoint if run else None)
     trainer = build_trainer(translator, data)
     with open_run(run, translator, trainer) as run:
         trainer.fit(translator, datamodule=data, ckpt_path=run.checkpoint, weights_only=True if run.checkpoint else None)
@@ -82,7 +83,7 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
     return_freed_memory()  # most of this memory was used to train the tokenizer
 
     def untrained(steps: int) -> Translator:
-        run = settings.with_steps(steps)
+        run = with_steps(settings, steps)
         model = attach(build(run.model, checkpoint.sizes_of(vocabulary, run.seed)))
         entry = checkpoint.entry(run, vocabulary, corpus.digest(), words)
         if ancestor:
