@@ -4,8 +4,9 @@
     python scripts/robustness.py vary PAIRS NUMBER > varied.tsv
 
 CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target. `measure` makes each change to all pairs
-that it can change; the table has the BLEU of these pairs before and after. Greedy search. `vary` prints NUMBER of the pairs,
-with sources in lower case, without the full stop, or both, where they can be changed. Random choices are the same each time.
+that it can change, and joins SENTENCES of them to a line; the table has the BLEU of these pairs before and after. Greedy
+search. `vary` prints NUMBER of the pairs, with sources in lower case, without the full stop, or both, where these can be
+changed. Random choices are the same each time.
 """
 
 import random
@@ -57,6 +58,8 @@ def capitals(pair: Pair, _: random.Random) -> Pair:
 
 
 RAW = "CAPITALS, translated as they are"  # Entente translates a line in capitals as if it were in lower case
+SENTENCES = 3
+AS_ONE = f"{SENTENCES} sentences in a line, translated as they are"  # Entente translates them one by one
 CHANGES: dict[str, Callable[[Pair, random.Random], Pair]] = {
     RAW: capitals,
     "CAPITALS": capitals,
@@ -91,26 +94,35 @@ def measure(checkpoint: str, files: list[str]) -> None:
         pairs = read(file)
         with Task(f"translating {file}"):
             plain = dict(zip(pairs, model.translate([src for src, _ in pairs], beam=1), strict=True))
+        rows: dict[str, list[tuple[list[Pair], Pair]]] = {}  # pairs, and what becomes of them
         for name, change in CHANGES.items():
             generator = random.Random(1)
-            changed = {pair: other for pair in pairs if (other := change(pair, generator)) != pair}
-            if not changed:
+            rows[name] = [([pair], other) for pair in pairs if (other := change(pair, generator)) != pair]
+        whole = [pair for pair in pairs if FULL_STOP.search(pair[0])]
+        groups = [whole[i : i + SENTENCES] for i in range(0, len(whole) - SENTENCES + 1, SENTENCES)]
+        rows[AS_ONE] = rows[f"{SENTENCES} sentences in a line"] = [(group, joined(group)) for group in groups]
+        for name, changes in rows.items():
+            if not changes:
                 continue
             with Task(f"translating {file}: {name}"):
-                sources = [src for src, _ in changed.values()]
-                after = model.translate(sources, beam=1, prefix=[""] * len(sources) if name == RAW else None)
+                sources = [src for _, (src, _) in changes]
+                after = model.translate(sources, beam=1, prefix="" if name in (RAW, AS_ONE) else None)
+            before = [" ".join(plain[pair] for pair in group) for group, _ in changes]
+            references = [joined(group)[1] for group, _ in changes], [tgt for _, (_, tgt) in changes]
             scores = [
-                BLEU().corpus_score(hypotheses, [references]).score
-                for hypotheses, references in (
-                    ([plain[pair] for pair in changed], [tgt for _, tgt in changed]),
-                    (after, [tgt for _, tgt in changed.values()]),
-                )
+                BLEU().corpus_score(texts, [expected]).score
+                for texts, expected in zip((before, after), references, strict=True)
             ]
             difference = f"{scores[1] - scores[0]:+.1f}".replace("-", "−")
             print(
-                f"| {Path(file).stem} | {name} | {len(changed):,} | {scores[0]:.1f} | {scores[1]:.1f} | {difference} |",
+                f"| {Path(file).stem} | {name} | {len(changes):,} | {scores[0]:.1f} | {scores[1]:.1f} | {difference} |",
                 flush=True,
             )
+
+
+def joined(pairs: list[Pair]) -> Pair:
+    src, tgt = map(" ".join, zip(*pairs, strict=True))
+    return src, tgt
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from test_inspection import corpus_of
 from bad_inputs import run
 from entente.commands.data import advice, write_clean
 from entente.commands.settings import Rule
-from entente.data.faults import RULES, SURE, WINDOW, Line, find_faults, numbers_differ, runs
+from entente.data.faults import RULES, SURE, WINDOW, Line, find_faults, runs
 from entente.data.files import Columns, read_pairs
+from entente.data.numbers import numbers_differ
 from entente.settings import FilesSettings
 
 FRENCH = {"le": "the", "chat": "cat", "chien": "dog", "mange": "eats", "dort": "sleeps", "rouge": "red", "petit": "small"}
@@ -80,6 +81,8 @@ def test_the_usual_ways_to_write_a_number_are_equal() -> None:
         numbers_differ("le 3 mai", "May 4") and numbers_differ("1 000 ou 2", "2 in 1,001") and not numbers_differ("deux", "3")
     )
     assert not numbers_differ("1 500 000 habitants", "1.5 million inhabitants"), "there are not as many on both sides"
+    assert not numbers_differ("1 000 000 €", "€1 million") and not numbers_differ("deux douzaines : 24", "2 dozen")
+    assert numbers_differ("17 pages", "5 pages") and not numbers_differ("à 17 heures", "at 5 p.m.")
 
 
 def test_joiners_and_directions_of_some_scripts_are_no_fault() -> None:
@@ -89,12 +92,12 @@ def test_joiners_and_directions_of_some_scripts_are_no_fault() -> None:
 
 def test_broken_encodings_of_a_no_break_space_are_found() -> None:
     """The second byte of à is a no-break space in Latin-1, which other programs turn into a space."""
-    broken_texts = ["l\u00c3\u00a0 bas", "jusqu'\u00c3 la", "\u00c3 Paris", "20\u00c2\u00a0%"]
+    broken_texts = ["l\u00c3\u00a0 bas", "jusqu'\u00c3 la", "\u00c3 Paris", "20\u00c2\u00a0%", "Bonjour\u00c2 !", "20\u00c2 %"]
     for text in ("le cœur", "Ça", "À demain", "L’œuvre", "Škoda", "Đoković"):
         broken_texts += [text.encode().decode("cp1252", errors="ignore")]
     for broken in broken_texts:
         assert find_faults([Line("train", "a", 1, broken, "x")], ["encoding"])[0], broken
-    for text in ("DE MANHÃ O SOL", "été là", "Âşık Veysel bir ozandır.", "Âşığım sana."):
+    for text in ("DE MANHÃ O SOL", "été là", "Âşık Veysel bir ozandır.", "Âşığım sana.", "Â !"):
         assert not find_faults([Line("train", "a", 1, text, "x")], ["encoding"])[0], text
 
 
@@ -116,9 +119,32 @@ def test_a_text_that_is_shifted_as_a_whole_does_not_correspond() -> None:
 
 
 def test_entities_of_all_kinds_are_found() -> None:
-    for entity in ("&amp;", "&Eacute;", "&frac12;", "&#39;", "&#128512;", "&#x1F600;"):
+    for entity in (
+        "&amp;",
+        "&Eacute;",
+        "&frac12;",
+        "&#39;",
+        "&#128512;",
+        "&#x1F600;",
+        "& quot ;",
+        "&apos;",
+        "& # 39 ;",
+        "&nbsp",
+    ):
         assert find_faults([Line("train", "a", 1, f"a {entity}", "x")], ["entity"])[0][0].detail == entity
-    assert not find_faults([Line("train", "a", 1, "R&D; A & B; x", "AT&T;")], ["entity"])[0]
+    assert not find_faults([Line("train", "a", 1, "R&D; A & B; x", "AT&T; rock &roll;")], ["entity"])[0]
+
+
+def test_a_short_sentence_does_not_tell_its_language() -> None:
+    german = {i: (PAIRS[i][0], text) for i, text in ((101, "Ich habe heute Zeit"), (211, "Ich habe heute keine Zeit"))}
+    assert [fault.row for fault in find_faults(text(german), ["language"])[0]] == [211]
+
+
+def test_tags_of_all_kinds_are_found() -> None:
+    for tag in ("<b>", "</p>", "<br />", "<a href='x'>", "<font color=red>", "<o:p>", "<!--", "<my-tag>", "<![CDATA[", "<?xml"):
+        assert find_faults([Line("train", "a", 1, f"un {tag} deux", "x")], ["tag"])[0][0].detail == tag
+    for text in ("a <b et c> d", "Écris à <John Smith>.", "x < y > z", "<3", "<https://a.b>"):
+        assert not find_faults([Line("train", "a", 1, text, "x")], ["tag"])[0], text
 
 
 def test_runs_are_where_half_of_every_window_is_bad() -> None:

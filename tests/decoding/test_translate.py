@@ -1,7 +1,9 @@
 """Tests translation of lines as they come: long ones, scores, and a program that waits for each answer."""
 
 import os
+import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -14,10 +16,11 @@ import torch
 import entente
 import entente.decoding.translate as module
 from bad_inputs import run
+from entente.commands import translate as translate_command
 from entente.data.text import sentences_of
 from entente.data.tokenizer import BOS, Vocabulary
 from entente.decoding.search import Hypothesis
-from entente.decoding.translate import translate, translate_lines
+from entente.decoding.translate import Translation, translate, translate_lines
 from entente.errors import InputError
 
 SENTENCES = ["Le chat voit le chien.", "Le grand chien dort !", "« Le chat mange ? »", "Le Dr. Petit dort…"]
@@ -25,7 +28,12 @@ SENTENCES = ["Le chat voit le chien.", "Le grand chien dort !", "« Le chat mang
 
 def test_a_long_line_is_divided_at_the_ends_of_its_sentences() -> None:
     sixty = ["Le chat dort.", "Il mange ici.", "Elle dort là."] * 7
-    assert [len(sentences_of(" ".join(sixty[:-1] + ["Oui."] * more))) for more in (0, 1)] == [1, 21]
+    assert [len(sentences_of(" ".join(sixty)[: -len(end)])) for end in (". Elle dort là.", "dort là.", "x")] == [20, 21, 21]
+    assert [len(sentences_of(" ".join(["Il dort."] * n))) for n in (1, 2, 3, 25)] == [1, 1, 3, 25]
+    pair = ["Le chat qui dort sur le " + "grand " * 30 + "lit ronfle.", "Il mange ici."]
+    assert sentences_of(" ".join(pair)) == [" ".join(pair)] and sentences_of(" ".join([pair[0]] * 2)) == [pair[0]] * 2
+    for line in ("il dort.|il mange ?|là !", "- Oui.|- Non.|– Si !", "2 chats dorment.|3 ont faim.|Oui."):
+        assert sentences_of(line.replace("|", " ")) == line.split("|")
     many = [*SENTENCES, "He asked Mrs. Smith and Prof. Jones about it.", "But J. Smith knew it.", "Elle est là."] * 3
     assert sentences_of(" ".join(many)) == many
     assert sentences_of(" ".join(many).upper()) == [sentence.upper() for sentence in many]
@@ -34,8 +42,8 @@ def test_a_long_line_is_divided_at_the_ends_of_its_sentences() -> None:
     began = time.monotonic()
     sentences_of("a " * 61 + "." + ' "' * 20_000 + "1")
     assert time.monotonic() - began < 5, "quadratic in the length of a line"
-    clause = " ".join(["le chat dort, 3.5 fois sur le chat."] * 20)
-    assert sentences_of(clause) == [clause], "what begins with a small letter is no sentence"
+    clause = " ".join(["le chat dort, cf. Art. 3.5, etc. 3 fois sur le chat J."] * 20)
+    assert sentences_of(clause) == [clause], "what begins with a small letter is no sentence if others begin with a capital"
 
 
 def test_lines_unlike_the_training_text_are_translated_as_if_they_were_like_it(
@@ -51,13 +59,13 @@ def test_lines_unlike_the_training_text_are_translated_as_if_they_were_like_it(
 
     monkeypatch.setattr(module, "translate", echo)
     long = " ".join(SENTENCES * 5)
-    lines = [long, "", "« JE SUIS LÀ. »", "L'ONU ?", long.upper()]
+    lines = [long, "", "« JE SUIS LÀ. »", "L'ONU ?", long.upper(), "STOP"]
     settings = run.settings.search.model_copy(update={"length_penalty": 0.0})
     results = [best for [best] in translate_lines(run.model, run.vocabulary, lines, settings)]
     small = [sentence.replace("Dr. Petit", "dr. petit") for sentence in SENTENCES * 5]
-    assert asked == [*SENTENCES * 5, "", "« Je suis là. »", "L'ONU ?", *small]
-    assert [result.text for result in results] == [long, "", "« JE SUIS LÀ. »", "L'ONU ?", long.upper()]
-    assert [result.ended for result in results] == [False, True, True, False, False]
+    assert asked == [*SENTENCES * 5, "", "« Je suis là. »", "L'ONU ?", *small, "Stop"]
+    assert [result.text for result in results] == [long, "", "« JE SUIS LÀ. »", "L'ONU ?", long.upper(), "STOP"]
+    assert [result.ended for result in results] == [False, True, True, False, False, True]
     assert results[0].log_probability == -40 and results[0].length == sum(
         len(run.vocabulary.tgt.encode(sentence)) + ("?" not in sentence) for sentence in SENTENCES * 5
     )
@@ -81,7 +89,23 @@ def test_a_line_is_too_long_only_if_one_of_its_sentences_is(base: Path, tmp_path
     assert refused.code == 2 and "line 1" in refused.err, "several translations are of whole lines"
 
 
-def test_scores_are_means_over_pieces_and_flags_say_what_to_distrust(base: Path, tmp_path: Path) -> None:
+def test_a_line_of_a_pipe_that_is_too_long_stays_empty_and_is_named(base: Path, tmp_path: Path) -> None:
+    """The lines before it have been answered already, and a program may wait for those after it."""
+    too_long = "Le chien voit le chat, " * 400
+    lines = [SENTENCES[0], too_long, SENTENCES[1]]
+    command = f"translate checkpoint={base / 'run'} search.beam=1 threads=1"
+    ended = run(command, tmp_path, "\n".join([*lines, ""]).encode())
+    first, second, third = ended.out.splitlines()
+    assert ended.code == 0 and first and third and not second
+    assert re.search(r"standard input, line 2: a sentence of .*; its translation is empty", ended.err)
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    refused = run(f"{command} input=in.txt", tmp_path)
+    assert (refused.code, refused.out) == (2, "") and "in.txt, line 2: a sentence of" in refused.err
+
+
+def test_scores_are_means_over_pieces_and_flags_say_what_to_distrust(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "in.txt").write_text("\n".join([SENTENCES[0], "", "Le zorglub dort."]) + "\n")
     command = f"translate checkpoint={base / 'run'} input=in.txt search.beam=1 search.length_factor=0 search.length_offset=3"
     ended = run(f"{command} scores=true", tmp_path)
@@ -95,6 +119,14 @@ def test_scores_are_means_over_pieces_and_flags_say_what_to_distrust(base: Path,
     logits = model.model.output(hidden)[0].index_fill(-1, torch.tensor([model.model.pad_id]), -torch.inf)
     expected = sum(logits.log_softmax(-1)[t, piece].item() for t, piece in enumerate(best.tokens)) / 3
     assert float(rows[0][1]) == pytest.approx(expected, abs=1e-4)
+    number = Translation("The 20 dogs sleep.", -1.0, 5, True)
+    monkeypatch.setattr(
+        translate_command, "translate_lines", lambda model, vocabulary, lines, *_, **__: [[number] for _ in lines]
+    )
+    (tmp_path / "numbers.txt").write_text("Les 200 chiens dorment.\nLes 20 chiens dorment.\n")
+    ended = run(f"translate checkpoint={base / 'run'} input=numbers.txt scores=true", tmp_path)
+    assert [line.split("\t")[2].replace("unseen", "").strip() for line in ended.out.splitlines()] == ["numbers", ""]
+    monkeypatch.undo()
     several = run(f"{command} search.n_best=2 search.beam=2".replace("search.beam=1 ", ""), tmp_path)
     assert "2\t\t" in several.out.splitlines(), "an empty line has no score"
 
@@ -105,12 +137,14 @@ def test_a_program_that_waits_gets_an_answer_to_each_line_and_can_be_stopped(bas
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
         killer = Timer(60, process.kill)  # if it waits for more input
         killer.start()
-        answers = []
+        answers, seconds = [], []
         for sentence in SENTENCES:
             process.stdin.write(f"{sentence}\n")
             process.stdin.flush()
+            asked = time.monotonic()
             answers.append(process.stdout.readline())
+            seconds.append(time.monotonic() - asked)
         process.send_signal(signal.SIGINT)  # while it waits for a line, with standard input open
         assert (process.wait(), process.stderr.read()) == (130, "stopped by SIGINT\n")
         killer.cancel()
-    assert all(answer.endswith("\n") for answer in answers)
+    assert all(answer.endswith("\n") for answer in answers) and statistics.median(seconds[1:]) < 1

@@ -31,10 +31,11 @@ def test_each_number_is_replaced_once_by_another() -> None:
 
 
 def test_the_table_has_a_row_for_each_change(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "few.tsv").write_text("\t".join(PAIR) + "\nLe chat dort.\tThe cat sleeps.\n")
+    (tmp_path / "few.tsv").write_text("\t".join(PAIR) + "\nLe chat dort.\tThe cat sleeps.\nNon !\tNo!\nOui\tYes\n")
     measure(str(base / "run"), [str(tmp_path / "few.tsv")])
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| few")]
-    assert [row[1] for row in rows] == [*CHANGES] and [int(row[2]) for row in rows] == [2, 2, 1, 2, 2, 2, 1]
+    assert [row[1] for row in rows[:-2]] == [*CHANGES] and [int(row[2]) for row in rows] == [4, 4, 2, 4, 3, 2, 1, 1, 1]
+    assert rows[-1][4] == rows[-1][3] and "3 sentences" in rows[-1][1], "three sentences are translated as if each were alone"
 
 
 def test_varied_pairs_are_in_small_letters_or_lack_the_full_stop(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from html.entities import name2codepoint
 from itertools import groupby
 from math import log
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 
 from entente.console import show_progress
 from entente.data.inspection import SUSPECT, misalignment
+from entente.data.numbers import numbers_differ
 from entente.data.pairs import Pair, match_key
 from entente.data.text import clean, distinct_words
 
@@ -35,15 +37,17 @@ RULES = {
     "shifted": "in a run of misaligned lines, so that one side may be shifted",
 }
 SURE = tuple(rule for rule in RULES if rule != "near_duplicate")  # hardly ever wrong, so applied by default
+ENTITIES = "|".join([*name2codepoint, "apos"])
 PATTERNS = {  # searched for in the text as it is in the file
-    "entity": re.compile(r"&(?:[a-z][a-z0-9]{1,8}|#\d{2,7}|#x[0-9a-f]{2,6});", re.IGNORECASE),
-    "tag": re.compile(r"</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>", re.IGNORECASE),
+    "entity": re.compile(rf"&\s?(?:{ENTITIES}|#\s?\d{{2,7}}|#x[0-9a-f]{{2,6}})\s?;|&nbsp\b", re.IGNORECASE),  # tokenised, too
+    "tag": re.compile(r"</?[a-z][\w:-]*(?:\s+[\w:-]+\s*=[^<>]*)?\s*/?>|<!--|<!\[CDATA\[|<\?xml", re.IGNORECASE),
     # UTF-8 read as Windows-1252 or Latin-1. The second byte of à becomes a no-break space, which a program may have changed.
-    "encoding": re.compile("\ufffd|[ÂÃÄÅÐÑ][\x80-¿ŒœŠšŸŽžƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s"),
+    "encoding": re.compile("\ufffd|[ÂÃÄÅÐÑ][\x80-¿ŒœŠšŸŽžƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s|\\wÂ [?!:;»%€]"),
 }
-DIGIT, JOINERS = re.compile(r"\d"), re.compile("[\u200c\u200d]")  # joiners, with which some scripts spell
+JOINERS = re.compile("[\u200c\u200d]")  # with which some scripts spell
 COMMON, OTHER_LANGUAGE = 8, -1.0  # pairs with a word that tells the sides apart; the mean log-odds of a sentence's words
 RARE, RARE_SHARE = 1e-4, 0.1  # share of the pairs that have a rare word; of rare words in a sentence that may be foreign
+LEAST = 5  # words of a sentence that tell its language
 SAMPLE, GRAM, FOREIGN, IMPROBABLE = 20_000, 4, 0.5, 1e-3  # limits of `_foreign`
 WINDOW = 20  # lines, of which half are misaligned where a text is shifted
 
@@ -113,51 +117,21 @@ def _copies(rule: str, lines: Sequence[Line], pairs: Sequence[Pair], key: Callab
             yield Fault(rule, i, f"of {lines[j].where}, line {lines[j].number:,}")
 
 
-def numbers_differ(src: str, tgt: str) -> bool:
-    """Whether the sides have as many numbers that the other lacks, at least one. Hours may be counted to 12 or to 24, and years
-    by two digits."""
-    if not (DIGIT.search(src) and DIGIT.search(tgt)):
-        return False
-    left, right = _numbers(src), _numbers(tgt)
-    for are_equal in (_same, _alike):
-        for number in left[:]:
-            if match := next((other for other in right if are_equal(number, other)), None):
-                left.remove(number)
-                right.remove(match)
-    return 0 < len(left) == len(right)
-
-
-def _numbers(text: str) -> list[str]:
-    """Returns the whole numbers in a text, in the digits 0 to 9."""
-    digits = DIGIT.sub(lambda digit: str(int(digit[0])), text)
-    return re.findall(r"\d+", re.sub(r"(?<=\d)[ ,.](?=\d{3}(?!\d))", "", digits))  # 1,000 is 1 000
-
-
-def _same(first: str, second: str) -> bool:
-    return first.lstrip("0") == second.lstrip("0")
-
-
-def _alike(first: str, second: str) -> bool:
-    short, long = sorted((first, second), key=len)
-    if len(short) == 2 and len(long) == 4:
-        return long.endswith(short)
-    return len(long) <= 2 and abs(int(long) - int(short)) == 12
-
-
 def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
     """Compares how many pairs have a word on either side. A sentence whose common words are mostly those of the other side is
     in its language."""
     index: dict[str, int] = {}
     sides = [_word_ids(side, index) for side in texts]
     n, counts = len(texts[0]), [np.bincount(ids, minlength=len(index)) for ids, _ in sides]
-    odds, rare, enough = np.zeros((2, n)), np.zeros((2, n)), np.zeros((2, n), bool)
+    odds, suspect, enough = np.zeros((2, n)), np.zeros((2, n), bool), np.zeros((2, n), bool)
     for s, (ids, rows) in enumerate(sides):
         own, other = counts[s][ids] - 1, counts[1 - s][ids]
         is_common, is_rare = own + other >= COMMON, np.maximum(own, other) <= max(2, RARE * n)
         values = np.log((own + 0.5) / (other + 0.5)).clip(-6, 6)
         words, common = np.bincount(rows, minlength=n), np.bincount(rows, is_common, n)
         odds[s] = np.bincount(rows, values * is_common, n) / np.maximum(common, 1)
-        rare[s], enough[s] = np.bincount(rows, is_rare, n) / np.maximum(words, 1), common > 2
+        suspect[s] = (np.bincount(rows, is_rare, n) >= RARE_SHARE * words) & (words >= LEAST)
+        enough[s] = common > 2
     is_other = (odds < OTHER_LANGUAGE) & enough
     equal = [src.count(" ") > 2 and match_key(src) == match_key(tgt) for src, tgt in zip(*texts, strict=True)]
     for i in range(n):
@@ -165,7 +139,7 @@ def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
             yield Fault("swapped", i)
         elif is_other[:, i].any() or equal[i]:
             yield Fault("untranslated", i)
-    foreign = [_foreign(texts, s, rare[s] >= RARE_SHARE) for s in (0, 1)]
+    foreign = [_foreign(texts, s, suspect[s]) for s in (0, 1)]
     for i in sorted(foreign[0].keys() ^ foreign[1].keys()):  # a name or a formula is on both sides
         if not is_other[:, i].any():
             yield Fault("language", i, foreign[0].get(i) or foreign[1][i])

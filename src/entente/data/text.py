@@ -18,10 +18,10 @@ SEPARATORS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 APOSTROPHES = str.maketrans("\u2018\u2019\u02bc", "'''")
 MARK_SPACES = re.compile(" +(?=[?!;:])")  # in "l’été ?", which people type as "l'été?"
 LETTER, LONG_WORDS = re.compile(r"[^\W\d_]"), re.compile(r"[^\W\d_]{2,}")
-LONG = 60  # words of a line above which its sentences are translated one by one
-# The end of a sentence, before the letter with which the next begins
-END = re.compile(r"""[.!?…](?:\s?[»”"')]){0,3}\s+(?=[«“"¿¡(\s]{0,4}([^\W\d_]))""")
-TITLES = ("mm", "mme", "mlle", "mr", "mrs", "ms", "dr", "st", "prof")  # words whose full stop ends no sentence
+LONG, TOGETHER = 60, 2  # words and sentences of a line above which its sentences are translated one by one
+# The end of a sentence, before the letter or digit with which the next begins
+END = re.compile(r"""[.!?…](?:\s?[»”"')]){0,3}\s+(?=[-–—«“"¿¡(\s]{0,4}([^\W_]))""")
+TITLES = ("mm", "mme", "mlle", "mr", "mrs", "ms", "dr", "st", "prof", "cf")  # words whose full stop ends no sentence
 MOST = 200_000  # maximum number of words to store; a larger set is not stored at all, so that checkpoints stay small
 # Scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Tai, Chinese, Japanese, Yi. Korean has spaces.
 UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u1950-\u19df\u2e80-\u2fff\u3001-\ua4cf\ua9e0-\ua9ff\uaa60-\uaa7f"
@@ -47,14 +47,15 @@ def as_typed(text: str) -> str:
 
 
 def sources_of(line: str, is_plain: bool = True) -> list[str]:
-    """Returns what is translated for a line: the cleaned line, or if `is_plain`, its sentences if it is long, in lower case
-    if it is in capitals, since models are bad at lines that are unlike their training text."""
+    """Returns what is translated for a line: the cleaned line, or if `is_plain`, its sentences if it is long or has several,
+    in lower case if it is in capitals, since models are bad at lines that are unlike their training text."""
     sentences = sentences_of(clean(line)) if is_plain else [clean(line)]
     return [_quiet(sentence) for sentence in sentences] if is_plain and is_in_capitals(line) else sentences
 
 
 def is_in_capitals(line: str) -> bool:
-    return line.isupper() and len(LONG_WORDS.findall(line)) > 1
+    """Whether all letters are capitals, which are not those of a short name, such as the UN."""
+    return line.isupper() and len("".join(LONG_WORDS.findall(line))) > 3
 
 
 def _quiet(sentence: str) -> str:
@@ -62,15 +63,16 @@ def _quiet(sentence: str) -> str:
 
 
 def sentences_of(line: str) -> list[str]:
-    """Returns the sentences of a line of more than LONG words, or the line itself."""
-    if count_words(line) <= LONG:
-        return [line]
-    places = [0]
+    """Returns the sentences of a line of more than LONG words or TOGETHER sentences, or the line itself."""
+    places, in_lower_case = [0], line.islower()
     for match in END.finditer(line):
         word = re.split(r"\W", line[max(0, match.start() - 5) : match.start()])[-1]
-        is_initial = len(word) == 1 and word.isupper()  # as in "J. Smith"
-        if match[1].isupper() and not (match[0][0] == "." and (is_initial or word.casefold() in TITLES)):
+        begins = match[1].isupper() or in_lower_case or match[1].isdigit()
+        is_short = len(word) == 1 and word.isupper() or len(word) < 4 and match[1].isdigit()  # as in "J. Smith" and "art. 3"
+        if begins and not (match[0][0] == "." and (is_short or word.casefold() in TITLES)):
             places.append(match.end())
+    if len(places) <= TOGETHER and count_words(line) <= LONG:
+        return [line]
     return [line[start:end].strip() for start, end in zip(places, [*places[1:], len(line)], strict=True)]
 
 
