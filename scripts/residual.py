@@ -52,6 +52,7 @@ from torch import Tensor, nn
 
 from entente.ablation.causes import measured
 from entente.ablation.runs import Run, read_run
+from entente.ablation.significance import NOTHING
 from entente.commands.train import train
 from entente.console import Task, exit_codes, start_log
 from entente.errors import InputError
@@ -261,10 +262,10 @@ def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Returns the predictions, the mean and deviation over seeds of BLEU of the best checkpoint, and means of what was measured
-    at the end (of the ratios of gradients, the geometric mean)."""
-    columns = ["layers", "steps", "repair", "collapse", "query lost", "seeds", "test BLEU", "valid NLL", "gradients", "cosines"]
-    lines = [f"| {' | '.join(columns)} | last word read, by decoder block |", "|---" * (len(columns) + 1) + "|"]
+    """Returns the predictions and the outcome ("fails": mean BLEU is below NOTHING), the mean and deviation over seeds of the
+    best BLEU, and means of what was measured at the end (of the ratios of gradients, the geometric mean)."""
+    columns = ["layers", "steps", "repair", "collapse", "query lost", "outcome", "seeds", "test BLEU", "valid NLL", "gradients"]
+    lines = [f"| {' | '.join(columns)} | cosines | last word read, by decoder block |", "|---" * (len(columns) + 2) + "|"]
     for (layers, steps, repair), members in groupby(rows, key=itemgetter("layers", "steps", "repair")):
         group = [*members]
         bleu, ratio = ([row[name] for row in group] for name in ("test_bleu", "gradient_ratio"))
@@ -276,8 +277,9 @@ def table(rows: list[dict[str, Any]]) -> str:
         )
         scores = f"{statistics.fmean(bleu):.2f}{spread} | {statistics.fmean(nll):.3f}"
         measures = f"{statistics.geometric_mean(ratio):.1e} | {cosines}"
-        predictions = f"{REPAIRS[repair].collapse} | {REPAIRS[repair].query_lost}"
-        lines.append(f"| {layers} | {steps:,} | `{repair}` | {predictions} | {len(group)} | {scores} | {measures} | {shares} |")
+        outcome = "learns" if statistics.fmean(bleu) >= NOTHING else "fails"
+        outcomes = f"{REPAIRS[repair].collapse} | {REPAIRS[repair].query_lost} | {outcome}"
+        lines.append(f"| {layers} | {steps:,} | `{repair}` | {outcomes} | {len(group)} | {scores} | {measures} | {shares} |")
     return "\n".join(lines)
 
 

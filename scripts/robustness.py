@@ -106,7 +106,7 @@ def measure(checkpoint: str, files: list[str]) -> None:
                 continue
             with Task(f"translating {file}: {name}"):
                 sources = [src for _, (src, _) in changes]
-                after = model.translate(sources, beam=1, prefix="" if name in (RAW, AS_ONE) else None)
+                after = model.translate(sources, beam=1, prefix=[""] * len(sources) if name in (RAW, AS_ONE) else None)
             before = [" ".join(plain[pair] for pair in group) for group, _ in changes]
             references = [joined(group)[1] for group, _ in changes], [tgt for _, (_, tgt) in changes]
             scores = [

@@ -38,6 +38,7 @@ def published() -> dict[str, set[str]]:
                 difference = number(row.get(f"{split} difference"), sign=True)
                 values[text["variant"]] |= {
                     spread(row, f"{split} bleu"),
+                    spread(row, f"{split} nll", 3),
                     difference + interval(row.get(f"{split} low"), row.get(f"{split} high")),
                 }
     return values
