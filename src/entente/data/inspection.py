@@ -18,6 +18,7 @@ SUSPECT = 0.75  # a score of `misalignment` that hardly any pair reaches in a co
 WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
 NEAR = 0.5  # nats; mismatched pairs that are so near typical ones tell nothing (5 in a corpus of everyday sentences)
 PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
+CHUNK = 1000  # pairs whose words are compared at once
 CONTROLS = 2000  # maximum number of mismatched pairs; the median of their scores becomes 1
 
 
@@ -55,32 +56,52 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     The score measures by how much each word's best match on the other side is weaker than usual. The strength of a match is the
     pointwise mutual information of the two words in the other pairs (Church & Hanks 1990).
     """
-    src_words, tgt_words = (
-        Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)
-        for first, side in ((0, src), (TYPES, tgt))
-    )
-    n = len(src_words)
+    from scipy.sparse import csr_array
+
+    sides = [
+        Rows(sorted({crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)
+        for side in (src, tgt)
+    ]
+    n = len(sides[0])
     some = np.arange(0, n, -(-n // CONTROLS))
-    pairs = [(row, row) for row in range(n)] + list(zip(some, np.roll(some, len(some) // 2), strict=True))
-    together, alone, usual = np.zeros((TYPES, TYPES), np.float32), np.zeros(2 * TYPES), np.zeros(2 * TYPES)
-    for row in range(n):
-        together[np.ix_(src_words[row], tgt_words[row] - TYPES)] += 1
-        alone[np.append(src_words[row], tgt_words[row])] += 1
-    score = np.zeros(len(pairs))
-    for at, (i, j) in enumerate(show_share(pairs, len(pairs), "the scores of pairs")):
-        self_count = int(at < n)  # a pair's own counts are left out, since they let rare words explain each other
-        expected = np.outer(alone[src_words[i]] - self_count, alone[tgt_words[j]] - self_count) / n
-        joint = together[np.ix_(src_words[i], tgt_words[j] - TYPES)] - self_count
-        information = np.log((joint + PRIOR) / (expected + PRIOR))
-        gain = np.append(information.max(1, initial=0), information.max(0, initial=0))
-        usual[np.append(src_words[i], tgt_words[j])] += self_count * gain
-        score[at] = -gain.sum()
-    usual /= np.maximum(alone, 1)
-    for at, (i, j) in enumerate(pairs):
-        score[at] += usual[src_words[i]].sum() + usual[tgt_words[j]].sum()
-        score[at] /= max(1, len(src_words[i]) + len(tgt_words[j])) ** 0.5
+    pairs = np.array([[*range(n), *some], [*range(n), *np.roll(some, len(some) // 2)]])
+    alone = [np.bincount(side.values, minlength=TYPES) for side in sides]
+    occurs = [csr_array((np.ones(len(side.values), np.float32), side.values, [0, *side.ends]), (n, TYPES)) for side in sides]
+    together = (occurs[0].T @ occurs[1]).toarray()
+    gain, usual = np.zeros(pairs.shape[1]), [np.zeros(TYPES), np.zeros(TYPES)]
+    for start in show_share(range(0, pairs.shape[1], CHUNK), -(-pairs.shape[1] // CHUNK), "the scores of pairs"):
+        rows = pairs[:, start : start + CHUNK]
+        own = (np.arange(start, start + rows.shape[1]) < n).astype(int)
+        (s, s_pair, _), (t, t_pair, t_length) = (_words_of(side, row) for side, row in zip(sides, rows, strict=True))
+        # Each source word with all target words of its pair: the places of both, and what one tells about the other
+        repeats = t_length[s_pair]
+        left = np.repeat(np.arange(len(s)), repeats)
+        right = np.arange(len(left)) + np.repeat((t_length.cumsum() - t_length)[s_pair] - (repeats.cumsum() - repeats), repeats)
+        # A pair's own counts are left out, since they let rare words explain each other.
+        self_count = own[s_pair][left]
+        expected = (alone[0][s[left]] - self_count) * (alone[1][t[right]] - self_count) / n
+        information = np.log((together[s[left], t[right]] - self_count + PRIOR) / (expected + PRIOR))
+        for side, ids, pair, place in ((0, s, s_pair, left), (1, t, t_pair, right)):
+            best = np.zeros(len(ids))
+            np.maximum.at(best, place, information)
+            gain[start : start + CHUNK] += np.bincount(pair, best, rows.shape[1])
+            usual[side] += np.bincount(ids, best * own[pair], TYPES)
+    score, length = -gain, np.zeros(len(gain))
+    for side, counts, total, row in zip(sides, alone, usual, pairs, strict=True):
+        values = (total / np.maximum(counts, 1))[side.values]
+        score += np.bincount(np.repeat(np.arange(n), side.lengths), values, n)[row]
+        length += side.lengths[row]
+    score /= np.maximum(length, 1) ** 0.5
     score, mismatched = score[:n], score[n:]
     aligned = score < np.percentile(mismatched, 2)  # the pairs that surely correspond
     typical = np.median(score[aligned]) if aligned.mean() > 0.2 else np.inf
     distance = np.median(mismatched) - typical
     return (score - typical) / distance if distance > NEAR else np.zeros(len(score))
+
+
+def _words_of(side: Rows, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the words of some rows, one row after the other, the place in `rows` of each word, and the number of words."""
+    lengths = side.lengths[rows]
+    owners = np.repeat(np.arange(len(rows)), lengths)
+    starts = side.ends[rows] - lengths.cumsum()
+    return side.values[starts[owners] + np.arange(len(owners))], owners, lengths
