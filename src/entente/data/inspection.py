@@ -1,6 +1,6 @@
 """Measures a corpus before a model is trained on it, and how well its sides correspond. N is a number of pairs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from zlib import crc32
 
@@ -68,25 +68,14 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     alone = [np.bincount(side.values, minlength=TYPES) for side in sides]
     occurs = [csr_array((np.ones(len(side.values), np.float32), side.values, [0, *side.ends]), (n, TYPES)) for side in sides]
     together = (occurs[0].T @ occurs[1]).toarray()
-    gain, usual = np.zeros(pairs.shape[1]), [np.zeros(TYPES), np.zeros(TYPES)]
+    gains, usual = np.zeros(pairs.shape[1]), [np.zeros(TYPES), np.zeros(TYPES)]
     for start in show_share(range(0, pairs.shape[1], CHUNK), -(-pairs.shape[1] // CHUNK), "the scores of pairs"):
         rows = pairs[:, start : start + CHUNK]
-        own = (np.arange(start, start + rows.shape[1]) < n).astype(int)
-        (s, s_pair, _), (t, t_pair, t_length) = (_words_of(side, row) for side, row in zip(sides, rows, strict=True))
-        # Each source word with all target words of its pair: the places of both, and what one tells about the other
-        repeats = t_length[s_pair]
-        left = np.repeat(np.arange(len(s)), repeats)
-        right = np.arange(len(left)) + np.repeat((t_length.cumsum() - t_length)[s_pair] - (repeats.cumsum() - repeats), repeats)
-        # A pair's own counts are left out, since they let rare words explain each other.
-        self_count = own[s_pair][left]
-        expected = (alone[0][s[left]] - self_count) * (alone[1][t[right]] - self_count) / n
-        information = np.log((together[s[left], t[right]] - self_count + PRIOR) / (expected + PRIOR))
-        for side, ids, pair, place in ((0, s, s_pair, left), (1, t, t_pair, right)):
-            best = np.zeros(len(ids))
-            np.maximum.at(best, place, information)
-            gain[start : start + CHUNK] += np.bincount(pair, best, rows.shape[1])
-            usual[side] += np.bincount(ids, best * own[pair], TYPES)
-    score, length = -gain, np.zeros(len(gain))
+        self_count = (np.arange(start, start + rows.shape[1]) < n).astype(int)
+        for total, (ids, pair, gain) in zip(usual, _matches(sides, rows, together, alone, self_count), strict=True):
+            gains[start : start + CHUNK] += np.bincount(pair, gain, rows.shape[1])
+            total += np.bincount(ids, gain * self_count[pair], TYPES)
+    score, length = -gains, np.zeros(len(gains))
     for side, counts, total, row in zip(sides, alone, usual, pairs, strict=True):
         values = (total / np.maximum(counts, 1))[side.values]
         score += np.bincount(np.repeat(np.arange(n), side.lengths), values, n)[row]
@@ -97,6 +86,28 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     typical = np.median(score[aligned]) if aligned.mean() > 0.2 else np.inf
     distance = np.median(mismatched) - typical
     return (score - typical) / distance if distance > NEAR else np.zeros(len(score))
+
+
+def _matches(
+    sides: Sequence[Rows], rows: np.ndarray, together: np.ndarray, alone: Sequence[np.ndarray], self_count: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Returns, for each side, the words of some pairs, the pair of each word, and the strength of its best match. rows: of each
+    side, (2, pairs). self_count: 1 for pairs that are in the counts, which are left out, since they let rare words explain each
+    other."""
+    (s, s_pair, _), (t, t_pair, t_length) = (_words_of(side, row) for side, row in zip(sides, rows, strict=True))
+    # Each source word goes with all target words of its pair: the places of both
+    repeats = t_length[s_pair]
+    left = np.repeat(np.arange(len(s)), repeats)
+    right = np.arange(len(left)) + np.repeat((t_length.cumsum() - t_length)[s_pair] - (repeats.cumsum() - repeats), repeats)
+    counted = self_count[s_pair][left]
+    expected = (alone[0][s[left]] - counted) * (alone[1][t[right]] - counted) / len(sides[0])
+    information = np.log((together[s[left], t[right]] - counted + PRIOR) / (expected + PRIOR))
+    matches = []
+    for ids, pair, place in ((s, s_pair, left), (t, t_pair, right)):
+        gain = np.zeros(len(ids))
+        np.maximum.at(gain, place, information)
+        matches.append((ids, pair, gain))
+    return matches
 
 
 def _words_of(side: Rows, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
