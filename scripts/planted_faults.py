@@ -47,7 +47,7 @@ FOREIGN = [
 ]
 
 
-def foreign(generator: random.Random) -> list[str]:
+def foreign_sentences(generator: random.Random) -> list[str]:
     """Returns different sentences in German, Spanish, Italian and Dutch, in random order."""
     sentences = [" ".join(parts) for language in FOREIGN for parts in product(*language)]
     return generator.sample(sentences, len(sentences))
@@ -79,7 +79,7 @@ def mojibake(text: str, generator: random.Random) -> str:
     return read.replace("\u00a0", " ") if generator.random() < 0.5 else read
 
 
-def untranslated(pair: Pair, generator: random.Random) -> Pair:
+def leave_untranslated(pair: Pair, generator: random.Random) -> Pair:
     """Puts one side on both; half of the time, without one of its words."""
     text = generator.choice(pair)
     words = text.split(" ")
@@ -96,7 +96,7 @@ def other_number(pair: Pair, generator: random.Random) -> Pair:
 
 def plant(pairs: list[Pair], generator: random.Random) -> dict[int, str]:
     """Changes some of the pairs, and returns the kind of each fault by its row."""
-    sentences, sound = foreign(generator), pairs[:]
+    sentences, sound = foreign_sentences(generator), pairs[:]
     changes: dict[str, tuple[Callable[[Pair], Pair], Callable[[Pair], bool]]] = {
         "numbers": (
             lambda pair: other_number(pair, generator),
@@ -105,7 +105,7 @@ def plant(pairs: list[Pair], generator: random.Random) -> dict[int, str]:
         "mojibake": (lambda pair: (mojibake(pair[0], generator), pair[1]), lambda pair: bool(re.search("[à-ÿœ’]", pair[0]))),
         "entity": (lambda pair: on_one_side(pair, lambda text: entity(text, generator), generator), all),
         "tag": (lambda pair: on_one_side(pair, lambda text: tag(text, generator), generator), all),
-        "untranslated": (lambda pair: untranslated(pair, generator), all),
+        "untranslated": (lambda pair: leave_untranslated(pair, generator), all),
         "swapped sides": (lambda pair: (pair[1], pair[0]), all),
         "another language": (lambda pair: on_one_side(pair, lambda _: sentences.pop(), generator), all),
     }
@@ -126,7 +126,7 @@ def plant(pairs: list[Pair], generator: random.Random) -> dict[int, str]:
     return planted
 
 
-def found(pairs: list[Pair]) -> set[int]:
+def faulty_rows(pairs: list[Pair]) -> set[int]:
     faults, _ = find_faults([Line("train", "pairs", row + 1, *pair) for row, pair in enumerate(pairs)])
     return {fault.row for fault in faults}
 
@@ -138,10 +138,10 @@ def main(path: Path, number: int) -> None:
         raise InputError(f"{path}: has {len(pairs):,} pairs; give a number of them, from {20 * PLANTED:,} to that")
     pairs = generator.sample(pairs, number)
     with Task("checking the untouched pairs"):
-        untouched = found(pairs)
+        untouched = faulty_rows(pairs)
     planted = plant(pairs, generator)
     with Task("checking the pairs with planted faults"):
-        removed = found(pairs)
+        removed = faulty_rows(pairs)
     print("| fault | planted | found |\n|---|---|---|")
     for kind in sorted({*planted.values()}):
         rows = {row for row, each in planted.items() if each == kind}

@@ -100,7 +100,7 @@ def measure(checkpoint: str, files: list[str]) -> None:
             rows[name] = [([pair], other) for pair in pairs if (other := change(pair, generator)) != pair]
         whole = [pair for pair in pairs if FULL_STOP.search(pair[0])]
         groups = [whole[i : i + SENTENCES] for i in range(0, len(whole) - SENTENCES + 1, SENTENCES)]
-        rows[AS_ONE] = rows[f"{SENTENCES} sentences in a line"] = [(group, joined(group)) for group in groups]
+        rows[AS_ONE] = rows[f"{SENTENCES} sentences in a line"] = [(group, join_pairs(group)) for group in groups]
         for name, changes in rows.items():
             if not changes:
                 continue
@@ -108,7 +108,7 @@ def measure(checkpoint: str, files: list[str]) -> None:
                 sources = [src for _, (src, _) in changes]
                 after = model.translate(sources, beam=1, prefix=[""] * len(sources) if name in (RAW, AS_ONE) else None)
             before = [" ".join(plain[pair] for pair in group) for group, _ in changes]
-            references = [joined(group)[1] for group, _ in changes], [tgt for _, (_, tgt) in changes]
+            references = [join_pairs(group)[1] for group, _ in changes], [tgt for _, (_, tgt) in changes]
             scores = [
                 BLEU().corpus_score(texts, [expected]).score
                 for texts, expected in zip((before, after), references, strict=True)
@@ -120,7 +120,7 @@ def measure(checkpoint: str, files: list[str]) -> None:
             )
 
 
-def joined(pairs: list[Pair]) -> Pair:
+def join_pairs(pairs: list[Pair]) -> Pair:
     src, tgt = map(" ".join, zip(*pairs, strict=True))
     return src, tgt
 

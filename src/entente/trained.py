@@ -104,10 +104,10 @@ class TrainedModel(checkpoint.TrainedRun):
     ) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search; None means the
         default of `entente translate`. prefix: how the translation begins, or a list of these, one for each sentence (an
-        empty sentence has an empty translation). Without it, a text of more than 60 words or two sentences is translated
-        sentence by sentence, and one in capitals as if it were not. sampling: draws each translation instead of searching for
-        it, with `temperature`, `top_k` and `seed`, or {} for their defaults (see SamplingSettings). Logs the words never seen
-        in training as a warning."""
+        empty sentence has an empty translation). Without it, a text of more than 60 words, or of three or more sentences, is
+        translated sentence by sentence, and one in capitals as if it were not. sampling: draws each translation instead of
+        searching for it, with `temperature`, `top_k` and `seed`, or {} for their defaults (see SamplingSettings). Logs the
+        words never seen in training as a warning."""
         if isinstance(sentences, str):
             return self.translate([sentences], beam, length_penalty, None if prefix is None else [prefix], sampling)[0]
         texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]

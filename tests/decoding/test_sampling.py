@@ -102,3 +102,5 @@ def test_only_the_likeliest_pieces_are_drawn() -> None:
     generators = [np.random.default_rng(i) for i in range(307)]
     _, pieces = draw(Sampling(temperature=9.0, top_k=3), log_p.expand(307, -1), generators)
     assert {*pieces.flatten().tolist()} == {*log_p.topk(3).indices.tolist()}
+    _, pieces = draw(Sampling(top_k=1), torch.zeros(307, 11), generators)
+    assert len(pieces.unique()) == 1, "one of eleven equal pieces"

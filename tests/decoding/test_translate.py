@@ -32,7 +32,18 @@ def test_a_long_line_is_divided_at_the_ends_of_its_sentences() -> None:
     assert [len(sentences_of(" ".join(["Il dort."] * n))) for n in (1, 2, 3, 25)] == [1, 1, 3, 25]
     pair = ["Le chat qui dort sur le " + "grand " * 30 + "lit ronfle.", "Il mange ici."]
     assert sentences_of(" ".join(pair)) == [" ".join(pair)] and sentences_of(" ".join([pair[0]] * 2)) == [pair[0]] * 2
-    for line in ("il dort.|il mange ?|là !", "- Oui.|- Non.|– Si !", "2 chats dorment.|3 ont faim.|Oui."):
+    lines = [
+        "il dort.|il mange ?|là !",
+        "- Oui.|- Non.|– Si !",
+        "2 chats dorment.|3 ont faim.|Oui.",
+        "ذهب د. محمد.|هو هنا.|نعم ؟|لا.",
+    ]
+    lines += [
+        "1. Le chat dort. Le chien mange.",
+        "see e.g. this and i.e. that, etc. and so on.",
+        "Sen. Obama met Gov. Brown here.",
+    ]
+    for line in (*lines, "Voir chap. 3 et chap. 4 du livre, p. 5."):
         assert sentences_of(line.replace("|", " ")) == line.split("|")
     many = [*SENTENCES, "He asked Mrs. Smith and Prof. Jones about it.", "But J. Smith knew it.", "Elle est là."] * 3
     assert sentences_of(" ".join(many)) == many
@@ -98,6 +109,8 @@ def test_a_line_of_a_pipe_that_is_too_long_stays_empty_and_is_named(base: Path, 
     first, second, third = ended.out.splitlines()
     assert ended.code == 0 and first and third and not second
     assert re.search(r"standard input, line 2: a sentence of .*; its translation is empty", ended.err)
+    ended = run(f"{command} scores=true", tmp_path, "\n".join([*[too_long] * 11, ""]).encode())
+    assert ended.out == "\t\ttoo_long\n" * 11 and "11 lines were too long" in ended.err
     (tmp_path / "in.txt").write_text("\n".join(lines))
     refused = run(f"{command} input=in.txt", tmp_path)
     assert (refused.code, refused.out) == (2, "") and "in.txt, line 2: a sentence of" in refused.err

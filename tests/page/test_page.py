@@ -318,6 +318,8 @@ def test_python_prints_what_the_page_shows(pages: dict[str, Path], browser: Page
         ("Le chat dort.", "beam=1)"),
         ("LE CHAT DORT.", 'beam=1, prefix="")'),
         ("chat " * 61, 'beam=1, prefix="")'),
+        ("Il dort. Il mange. Oui.", 'beam=1, prefix="")'),
+        ("Il dort. Il mange.", "beam=1)"),
     ):
         page.evaluate(f"update({{ source: {source!r} }})")
         expect(page.locator("#python")).to_contain_text(call)

@@ -1,7 +1,7 @@
 """Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty.
-A line of more than 60 words or two sentences is translated sentence by sentence, and a line in capitals as if it were in
-lower case, unless translations are sampled or search.n_best is above 1. With search.n_best, each output line has the line's
-number, a score and a translation, separated by tabs.
+A line of more than 60 words, or of three or more sentences, is translated sentence by sentence, and a line in capitals as if it
+were in lower case, unless translations are sampled or search.n_best is above 1. With search.n_best, each output line has the
+line's number, a score and a translation, separated by tabs.
 
   entente translate checkpoint=outputs/RUN input=my.fr output=my.en
   echo "Il dort." | entente translate checkpoint=outputs/RUN
@@ -57,7 +57,7 @@ def main(settings: TranslateSettings) -> None:
         return
     total = ""
     is_file = bool(settings.input and Path(settings.input).is_file())  # and not a pipe, which can be read only once
-    too_long: list[str] = []
+    too_long: dict[int, str] = {}  # messages by line
     is_plain = search.n_best == 1 and not settings.sampling
     read = partial(_read, settings.input, run.vocabulary.src, is_plain, None if is_file else too_long)
     if is_file:  # so that nothing is translated if a line is too long
@@ -82,15 +82,18 @@ def main(settings: TranslateSettings) -> None:
                 for best in n_best:
                     cells = [best.text]
                     if settings.scores:
-                        flags = {"cut": not best.ended, "unseen": words, "numbers": numbers_differ(line, best.text)}
+                        flags = {"too_long": done in too_long, "cut": not best.ended, "unseen": words}
+                        flags["numbers"] = numbers_differ(line, best.text)
                         cells += [f"{best.log_probability / max(1, best.length):.4f}" if line else ""]
                         cells += [" ".join(flag for flag, is_set in flags.items() if is_set)]
                     if search.n_best > 1:
                         cells = [str(done), f"{_score(search, best):.4f}" if line else "", *cells]
                     out.write("\t".join(cells) + "\n")
             out.flush()
-    for message in too_long[:EXAMPLES]:
+    for message in [*too_long.values()][:EXAMPLES]:
         log.warning("%s; its translation is empty", message)
+    if len(too_long) > EXAMPLES:
+        log.warning("%d lines were too long", len(too_long))
     if cut:
         places = ", ".join(cut[:EXAMPLES]) + (", ..." if len(cut) > EXAMPLES else "")
         log.warning("%d of %d translations were %s (line%s %s)", len(cut), done, CUT, "s" * (len(cut) > 1), places)
@@ -151,7 +154,7 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
     print()
 
 
-def _read(path: str | None, tokenizer: Tokenizer, is_plain: bool, too_long: list[str] | None) -> Iterator[str]:
+def _read(path: str | None, tokenizer: Tokenizer, is_plain: bool, too_long: dict[int, str] | None) -> Iterator[str]:
     """Yields the lines of a file or of standard input. At one with a sentence that is too long, raises InputError, or yields an
     empty line and adds the message to `too_long`."""
     for number, line in enumerate(read_lines(Path(path) if path else None), start=1):
@@ -161,7 +164,7 @@ def _read(path: str | None, tokenizer: Tokenizer, is_plain: bool, too_long: list
         except InputError as error:
             if too_long is None:
                 raise
-            too_long.append(str(error))
+            too_long[number] = str(error)
             line = ""
         yield line
 

@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from html.entities import name2codepoint
+from html.entities import html5
 from itertools import groupby
 from math import log
 from typing import NamedTuple
@@ -37,17 +37,23 @@ RULES = {
     "shifted": "in a run of misaligned lines, so that one side may be shifted",
 }
 SURE = tuple(rule for rule in RULES if rule != "near_duplicate")  # hardly ever wrong, so applied by default
-ENTITIES = "|".join([*name2codepoint, "apos"])
+ENTITIES = "|".join(name.removesuffix(";") for name in html5 if name.endswith(";"))
+USUAL = "amp|apos|gt|lt|nbsp|quot"  # found without a semicolon, too
+ALONE = "async|checked|controls|defer|disabled|hidden|nowrap|required|selected"  # attributes without a value
 PATTERNS = {  # searched for in the text as it is in the file
-    "entity": re.compile(rf"&\s?(?:{ENTITIES}|#\s?\d{{2,7}}|#x[0-9a-f]{{2,6}})\s?;|&nbsp\b", re.IGNORECASE),  # tokenised, too
-    "tag": re.compile(r"</?[a-z][\w:-]*(?:\s+[\w:-]+\s*=[^<>]*)?\s*/?>|<!--|<!\[CDATA\[|<\?xml", re.IGNORECASE),
+    "entity": re.compile(
+        rf"&(?:\s?(?:{ENTITIES}|#\s?\d{{2,7}}|#x[0-9a-f]{{2,6}})\s?;|(?:{USUAL}|#\d{{2,5}})\b)", re.IGNORECASE
+    ),
+    "tag": re.compile(
+        rf"</?[a-z][\w:-]*(?:\s+(?:{ALONE}))*(?:\s+[\w:-]+\s?=[^<>]*>|\s*/?>)|<!(?:--|\[CDATA\[|doctype)|<\?xml", re.IGNORECASE
+    ),
     # UTF-8 read as Windows-1252 or Latin-1. The second byte of à becomes a no-break space, which a program may have changed.
     "encoding": re.compile("\ufffd|[ÂÃÄÅÐÑ][\x80-¿ŒœŠšŸŽžƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s|\\wÂ [?!:;»%€]"),
 }
 JOINERS = re.compile("[\u200c\u200d]")  # with which some scripts spell
 COMMON, OTHER_LANGUAGE = 8, -1.0  # pairs with a word that tells the sides apart; the mean log-odds of a sentence's words
 RARE, RARE_SHARE = 1e-4, 0.1  # share of the pairs that have a rare word; of rare words in a sentence that may be foreign
-LEAST = 5  # words of a sentence that tell its language
+MIN_WORDS = 5  # of a sentence whose language is judged
 SAMPLE, GRAM, FOREIGN, IMPROBABLE = 20_000, 4, 0.5, 1e-3  # limits of `_foreign`
 WINDOW = 20  # lines, of which half are misaligned where a text is shifted
 
@@ -130,7 +136,7 @@ def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
         values = np.log((own + 0.5) / (other + 0.5)).clip(-6, 6)
         words, common = np.bincount(rows, minlength=n), np.bincount(rows, is_common, n)
         odds[s] = np.bincount(rows, values * is_common, n) / np.maximum(common, 1)
-        suspect[s] = (np.bincount(rows, is_rare, n) >= RARE_SHARE * words) & (words >= LEAST)
+        suspect[s] = (np.bincount(rows, is_rare, n) >= RARE_SHARE * words) & (words >= MIN_WORDS)
         enough[s] = common > 2
     is_other = (odds < OTHER_LANGUAGE) & enough
     equal = [src.count(" ") > 2 and match_key(src) == match_key(tgt) for src, tgt in zip(*texts, strict=True)]

@@ -18,7 +18,7 @@ SUSPECT = 0.75  # a score of `misalignment` that hardly any pair reaches in a co
 WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
 NEAR = 0.5  # nats; mismatched pairs that are so near typical ones tell nothing (5 in a corpus of everyday sentences)
 PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
-CHUNK = 1000  # pairs whose words are compared at once
+CHUNK = 1_000_000  # pairs of words that are compared at once
 CONTROLS = 2000  # maximum number of mismatched pairs; the median of their scores becomes 1
 
 
@@ -69,11 +69,12 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     occurs = [csr_array((np.ones(len(side.values), np.float32), side.values, [0, *side.ends]), (n, TYPES)) for side in sides]
     together = (occurs[0].T @ occurs[1]).toarray()
     gains, usual = np.zeros(pairs.shape[1]), [np.zeros(TYPES), np.zeros(TYPES)]
-    for start in show_share(range(0, pairs.shape[1], CHUNK), -(-pairs.shape[1] // CHUNK), "the scores of pairs"):
-        rows = pairs[:, start : start + CHUNK]
-        self_count = (np.arange(start, start + rows.shape[1]) < n).astype(int)
+    products = (sides[0].lengths[pairs[0]] * sides[1].lengths[pairs[1]]).cumsum(dtype=np.int64)
+    chunks = np.split(np.arange(pairs.shape[1]), np.flatnonzero(np.diff(products // CHUNK)) + 1)
+    for chunk in show_share(chunks, len(chunks), "the scores of pairs"):
+        rows, self_count = pairs[:, chunk], (chunk < n).astype(int)
         for total, (ids, pair, gain) in zip(usual, _matches(sides, rows, together, alone, self_count), strict=True):
-            gains[start : start + CHUNK] += np.bincount(pair, gain, rows.shape[1])
+            gains[chunk] += np.bincount(pair, gain, rows.shape[1])
             total += np.bincount(ids, gain * self_count[pair], TYPES)
     score, length = -gains, np.zeros(len(gains))
     for side, counts, total, row in zip(sides, alone, usual, pairs, strict=True):

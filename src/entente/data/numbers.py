@@ -1,26 +1,28 @@
 """Compares the numbers of a sentence with those of its translation."""
 
 import re
+from collections import Counter
 
 DIGIT = re.compile(r"\d")
-# Where hours may be counted to 12 or to 24, and where a number is written in part in letters
-HOUR = re.compile(r"\d\s?[:h]\s?\d|\d\s?(?:h|heures?|[ap]\.?m)\b|o'clock", re.IGNORECASE)
-IN_LETTERS = re.compile(r"\b(?:milli(?:on|ard)s?|[bt]r?illions?|mille|thousands?|dozens?|douzaines?)\b", re.IGNORECASE)
+# Where hours may be counted to 12 or to 24
+HOUR = re.compile(r"\d\s?[:h]\s?\d|\d\s?(?:h|heures?|uhr|[ap]\.?m)\b|o'clock|\b(?:at|las) \d", re.IGNORECASE)
 
 
 def numbers_differ(src: str, tgt: str) -> bool:
-    """Whether the sides have as many numbers that the other lacks, at least one. Hours may be counted to 12 or to 24, and years
-    by two digits. Numbers that are written in part in letters cannot be compared."""
-    text = f"{src} {tgt}"
-    if not (DIGIT.search(src) and DIGIT.search(tgt)) or IN_LETTERS.search(text):
+    """Whether the sides have as many numbers that the other lacks, at least one. Hours may be counted to 12 or to 24, years by
+    two digits, and 5,000 may be written as 5 thousand."""
+    if not (DIGIT.search(src) and DIGIT.search(tgt)):
         return False
-    left, right = _numbers(src), _numbers(tgt)
-    for are_equal in (_same, _same_year, *([_same_hour] if HOUR.search(text) else [])):
-        for number in left[:]:
-            if match := next((other for other in right if are_equal(number, other)), None):
-                left.remove(number)
-                right.remove(match)
-    return 0 < len(left) == len(right)
+    sides = _numbers(src), _numbers(tgt)
+    left, right = _lacking(*sides), _lacking(*sides[::-1])
+    if len(left) != len(right):
+        return False
+    for number in left:
+        match = next((other for other in right if _alike(number, other, bool(HOUR.search(f"{src} {tgt}")))), None)
+        if match is None:
+            return True
+        right.remove(match)
+    return False
 
 
 def _numbers(text: str) -> list[str]:
@@ -29,14 +31,21 @@ def _numbers(text: str) -> list[str]:
     return re.findall(r"\d+", re.sub(r"(?<=\d)[ ,.](?=\d{3}(?!\d))", "", digits))  # 1,000 is 1 000
 
 
-def _same(first: str, second: str) -> bool:
-    return first.lstrip("0") == second.lstrip("0")
+def _lacking(numbers: list[str], others: list[str]) -> list[str]:
+    """Returns the numbers that are not among the others, or not as often."""
+    counts, rest = Counter(number.lstrip("0") for number in others), []
+    for number in numbers:
+        key = number.lstrip("0")
+        rest += [] if counts[key] > 0 else [number]
+        counts[key] -= 1
+    return rest
 
 
-def _same_year(first: str, second: str) -> bool:
+def _alike(first: str, second: str, are_hours: bool) -> bool:
+    """Whether two different numbers may mean the same: one is the end of a year or, with `are_hours`, 12 hours later, or some
+    zeros, at least two, are written in letters."""
     short, long = sorted((first, second), key=len)
-    return (len(short), len(long)) == (2, 4) and long.endswith(short)
-
-
-def _same_hour(first: str, second: str) -> bool:
-    return {len(first), len(second)} <= {1, 2} and abs(int(first) - int(second)) == 12 and max(int(first), int(second)) <= 24
+    is_year = (len(short), len(long)) == (2, 4) and long.endswith(short)
+    in_letters = len(long) > len(short) + 1 and long.strip("0") == short.strip("0")
+    is_hour = are_hours and len(long) <= 2 and abs(int(first) - int(second)) == 12
+    return is_year or in_letters or is_hour

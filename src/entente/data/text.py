@@ -18,10 +18,12 @@ SEPARATORS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 APOSTROPHES = str.maketrans("\u2018\u2019\u02bc", "'''")
 MARK_SPACES = re.compile(" +(?=[?!;:])")  # in "l’été ?", which people type as "l'été?"
 LETTER, LONG_WORDS = re.compile(r"[^\W\d_]"), re.compile(r"[^\W\d_]{2,}")
-LONG, TOGETHER = 60, 2  # words and sentences of a line above which its sentences are translated one by one
+MAX_WORDS, MAX_SENTENCES = 60, 2  # of a line, above which its sentences are translated one by one
 # The end of a sentence, before the letter or digit with which the next begins
-END = re.compile(r"""[.!?…](?:\s?[»”"')]){0,3}\s+(?=[-–—«“"¿¡(\s]{0,4}([^\W_]))""")
-TITLES = ("mm", "mme", "mlle", "mr", "mrs", "ms", "dr", "st", "prof", "cf")  # words whose full stop ends no sentence
+END = re.compile(r"""[.!?…؟।](?:\s?[»”"')]){0,3}\s+(?=[-–—«“"¿¡(\s]{0,4}([^\W_]))""")
+# Words whose full stop ends no sentence
+TITLES = {*"mm mme mlle mr mrs ms dr st ste prof sen gov gen lt capt rev cf chap sept inc co".split()}
+NUMBER = re.compile(r"\W*(?:\d+|[^\W\d_])")  # at the beginning of a sentence: that of an item in a list
 MOST = 200_000  # maximum number of words to store; a larger set is not stored at all, so that checkpoints stay small
 # Scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, Tai, Chinese, Japanese, Yi. Korean has spaces.
 UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u1950-\u19df\u2e80-\u2fff\u3001-\ua4cf\ua9e0-\ua9ff\uaa60-\uaa7f"
@@ -54,7 +56,7 @@ def sources_of(line: str, is_plain: bool = True) -> list[str]:
 
 
 def is_in_capitals(line: str) -> bool:
-    """Whether all letters are capitals, which are not those of a short name, such as the UN."""
+    """Whether all letters are capitals, and more than those of a name of at most three letters, such as the UN."""
     return line.isupper() and len("".join(LONG_WORDS.findall(line))) > 3
 
 
@@ -63,15 +65,16 @@ def _quiet(sentence: str) -> str:
 
 
 def sentences_of(line: str) -> list[str]:
-    """Returns the sentences of a line of more than LONG words or TOGETHER sentences, or the line itself."""
+    """Returns the sentences of a line of more than MAX_WORDS or MAX_SENTENCES, or the line itself."""
     places, in_lower_case = [0], line.islower()
     for match in END.finditer(line):
         word = re.split(r"\W", line[max(0, match.start() - 5) : match.start()])[-1]
-        begins = match[1].isupper() or in_lower_case or match[1].isdigit()
-        is_short = len(word) == 1 and word.isupper() or len(word) < 4 and match[1].isdigit()  # as in "J. Smith" and "art. 3"
-        if begins and not (match[0][0] == "." and (is_short or word.casefold() in TITLES)):
+        is_short = len(word) < 4 and (in_lower_case or match[1].isdigit())  # "i.e. this", "art. 3"; or an initial: "J. Smith"
+        is_short = is_short or len(word) == 1 and not word.islower() and not word.isdigit()
+        is_short = is_short or NUMBER.fullmatch(line, places[-1], match.start()) is not None or word.casefold() in TITLES
+        if (in_lower_case or not match[1].islower()) and not (match[0][0] == "." and is_short):
             places.append(match.end())
-    if len(places) <= TOGETHER and count_words(line) <= LONG:
+    if len(places) <= MAX_SENTENCES and count_words(line) <= MAX_WORDS:
         return [line]
     return [line[start:end].strip() for start, end in zip(places, [*places[1:], len(line)], strict=True)]
 

@@ -36,14 +36,15 @@ class Hypothesis(NamedTuple):
 def draw(settings: SamplingSettings, log_p: Tensor, generators: Sequence[np.random.Generator]) -> tuple[Tensor, Tensor]:
     """Draws a piece for each row of log_p (N, V), with a generator of its own. Returns the log-probabilities, whatever the
     temperature, and the pieces, both (N, 1). The piece with the largest sum of its scaled log-probability and Gumbel noise is
-    drawn (Gumbel 1954), so rounding of log_p, which depends on the batch, matters only where two sums nearly tie."""
+    drawn (Gumbel 1954), so rounding of log_p, which depends on the batch, matters only where two values nearly tie."""
     log_p = log_p.cpu().double()
     scores, size = log_p / settings.temperature, log_p.size(1)
-    if settings.top_k:
-        least = scores.topk(min(settings.top_k, size)).values[:, -1:]
-        scores = scores.masked_fill(scores < least, -torch.inf)
-    noise = -torch.from_numpy(np.stack([generator.standard_exponential(size) for generator in generators])).log()
-    pieces = (scores + noise).argmax(-1, keepdim=True)
+    noise = torch.from_numpy(np.stack([generator.standard_exponential(size) for generator in generators]))
+    if settings.top_k and settings.top_k < size:
+        scores, kept = scores.topk(settings.top_k)
+        pieces = kept.gather(1, (scores - noise.gather(1, kept).log()).argmax(-1, keepdim=True))
+    else:
+        pieces = (scores - noise.log()).argmax(-1, keepdim=True)
     return log_p.gather(1, pieces), pieces
 
 

@@ -399,8 +399,8 @@ function drawActive({ data }) {
   fill(byId("active"), chips.length ? chips : `${say("none")} `, reset);
   const names = [...new Set(active.map((each) => asPython(each).replace(/\(.*/s, "")))].sort();
   const quoted = JSON.stringify(state.source), target = JSON.stringify(state.target);
-  // Without a prefix, Python divides a long text, and translates one in capitals as if it were not.
-  const isUnusual = state.source.split(/\s+/).length > 60 || (state.source === state.source.toUpperCase() && state.source !== state.source.toLowerCase());
+  // Without a prefix, Python divides a text that is long or may have three sentences, and translates one in capitals as if it were not.
+  const isUnusual = state.source.split(/\s+/).length > 60 || (state.source.match(/[.!?…؟।]\W*\s/g) ?? []).length > 1 || (state.source === state.source.toUpperCase() && state.source !== state.source.toLowerCase());
   const prefix = state.mode === "begins" ? `, prefix=${target}` : isUnusual ? ', prefix=""' : "";
   const call = state.mode === "is" ? `score(${quoted}, ${target})` : `translate(${quoted}, beam=1${prefix})`;
   byId("python").textContent = [
