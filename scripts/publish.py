@@ -3,8 +3,8 @@
 FOLDER/comparison.*          the comparison, as `entente compare` writes it
        runs.jsonl.gz         one run per line: directory, variant, seed, config, metrics, training, its curves as `history`
                              and, for each test split (or valid, if there is none), sacreBLEU's counts of each sentence and a
-                             digest of the sentences. Runs that diverged have no metrics; others that have not finished are
-                             left out
+                             digest of the sentences. Runs that diverged have no metrics, and `diverged`; others that have not
+                             finished are left out
        translations.tsv.gz   the same splits, with columns split, source, reference, and one per variant (first seed); the
                              columns of variants of which there are only rows stay as they are in FOLDER
 
@@ -18,6 +18,7 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from entente.ablation.comparison import splits_of
 from entente.ablation.report import report
@@ -65,7 +66,7 @@ def _stored(path: Path) -> dict[tuple[str, str], list[str]]:
 def _line(run: Run, splits: Sequence[str]) -> str:
     """Returns a run as one line of JSON, with null in place of values that are not finite."""
     counts = {split: run.counts(split) for split in splits if split in run.metrics}
-    content = {
+    content: dict[str, Any] = {
         "directory": run.directory.name,
         "variant": run.config["variant"],
         "seed": run.seed,
@@ -76,6 +77,7 @@ def _line(run: Run, splits: Sequence[str]) -> str:
         "sentences": {split: digest for split, (_, digest) in counts.items()},
         "history": {tag: [(step, _rounded(value)) for step, value in curve] for tag, curve in run.history.items()},
     }
+    content |= {"diverged": True} if run.diverged else {}
     return json.dumps(content, ensure_ascii=False)
 
 

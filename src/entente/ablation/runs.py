@@ -40,7 +40,7 @@ IGNORED += ("evaluation.metrics", "trainer.suffix", "trainer.accelerator", "trai
 @dataclass
 class Run:
     """A variant trained with one seed. metrics, training: the contents of metrics.json and training.json, or {} if the run has
-    not finished. row: the line of runs.jsonl.gz if the run's directory is elsewhere; without metrics, the run diverged."""
+    not finished. row: the line of runs.jsonl.gz if the run's directory is elsewhere."""
 
     directory: Path
     config: dict[str, Any]
@@ -74,7 +74,7 @@ class Run:
     @property
     def diverged(self) -> bool:
         if self.row:
-            return not self.metrics
+            return "diverged" in self.row
         text = self.output.read_text(encoding="utf-8", errors="replace") if self.output.is_file() else ""
         return not self.metrics and text.rstrip().rpartition("\n")[2].startswith("diverged: ")
 

@@ -31,9 +31,9 @@ def _numbers(text: str) -> list[str]:
     return re.findall(r"\d+", re.sub(r"(?<=\d)[ ,.](?=\d{3}(?!\d))", "", digits))  # 1,000 is 1 000
 
 
-def _lacking(numbers: list[str], others: list[str]) -> list[str]:
-    """Returns the numbers that are not among the others, or not as often."""
-    counts, rest = Counter(number.lstrip("0") for number in others), []
+def _lacking(numbers: list[str], reference: list[str]) -> list[str]:
+    """Returns the numbers that `reference` lacks, or has less often."""
+    counts, rest = Counter(number.lstrip("0") for number in reference), []
     for number in numbers:
         key = number.lstrip("0")
         rest += [] if counts[key] > 0 else [number]
