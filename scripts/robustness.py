@@ -19,7 +19,7 @@ from sacrebleu.metrics import BLEU
 
 from entente.console import Task, exit_codes, start_log
 from entente.data.files import Columns, read_pairs
-from entente.data.text import as_typed, clean
+from entente.data.text import MAX_SENTENCES, as_typed, clean
 from entente.errors import InputError
 from entente.trained import load
 
@@ -58,7 +58,7 @@ def capitals(pair: Pair, _: random.Random) -> Pair:
 
 
 RAW = "CAPITALS, translated as they are"  # Entente translates a line in capitals as if it were in lower case
-SENTENCES = 3
+SENTENCES = MAX_SENTENCES + 1
 AS_ONE = f"{SENTENCES} sentences in a line, translated as they are"  # Entente translates them one by one
 CHANGES: dict[str, Callable[[Pair, random.Random], Pair]] = {
     RAW: capitals,

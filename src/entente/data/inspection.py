@@ -64,7 +64,7 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     ]
     n = len(sides[0])
     some = np.arange(0, n, -(-n // CONTROLS))
-    pairs = np.array([[*range(n), *some], [*range(n), *np.roll(some, len(some) // 2)]])
+    pairs = np.stack([np.append(np.arange(n), row) for row in (some, np.roll(some, len(some) // 2))])  # (2, all pairs)
     alone = [np.bincount(side.values, minlength=TYPES) for side in sides]
     occurs = [csr_array((np.ones(len(side.values), np.float32), side.values, [0, *side.ends]), (n, TYPES)) for side in sides]
     together = (occurs[0].T @ occurs[1]).toarray()
@@ -95,11 +95,12 @@ def _matches(
     """Returns, for each side, the words of some pairs, the pair of each word, and the strength of its best match. rows: of each
     side, (2, pairs). self_count: 1 for pairs that are in the counts, which are left out, since they let rare words explain each
     other."""
-    (s, s_pair, _), (t, t_pair, t_length) = (_words_of(side, row) for side, row in zip(sides, rows, strict=True))
+    (s, s_pair), (t, t_pair) = (_words_of(side, row) for side, row in zip(sides, rows, strict=True))
+    lengths = sides[1].lengths[rows[1]]
     # Each source word goes with all target words of its pair: the places of both
-    repeats = t_length[s_pair]
+    repeats = lengths[s_pair]
     left = np.repeat(np.arange(len(s)), repeats)
-    right = np.arange(len(left)) + np.repeat((t_length.cumsum() - t_length)[s_pair] - (repeats.cumsum() - repeats), repeats)
+    right = np.arange(len(left)) + np.repeat((lengths.cumsum() - lengths)[s_pair] - (repeats.cumsum() - repeats), repeats)
     counted = self_count[s_pair][left]
     expected = (alone[0][s[left]] - counted) * (alone[1][t[right]] - counted) / len(sides[0])
     information = np.log((together[s[left], t[right]] - counted + PRIOR) / (expected + PRIOR))
@@ -111,9 +112,9 @@ def _matches(
     return matches
 
 
-def _words_of(side: Rows, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the words of some rows, one row after the other, the place in `rows` of each word, and the number of words."""
+def _words_of(side: Rows, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the words of some rows, one row after the other, and the place in `rows` of each word."""
     lengths = side.lengths[rows]
     owners = np.repeat(np.arange(len(rows)), lengths)
     starts = side.ends[rows] - lengths.cumsum()
-    return side.values[starts[owners] + np.arange(len(owners))], owners, lengths
+    return side.values[starts[owners] + np.arange(len(owners))], owners

@@ -17,8 +17,9 @@ def numbers_differ(src: str, tgt: str) -> bool:
     left, right = _lacking(*sides), _lacking(*sides[::-1])
     if len(left) != len(right):
         return False
+    are_hours = bool(left and HOUR.search(f"{src} {tgt}"))
     for number in left:
-        match = next((other for other in right if _alike(number, other, bool(HOUR.search(f"{src} {tgt}")))), None)
+        match = next((other for other in right if _alike(number, other, are_hours)), None)
         if match is None:
             return True
         right.remove(match)

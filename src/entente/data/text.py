@@ -69,10 +69,13 @@ def sentences_of(line: str) -> list[str]:
     places, in_lower_case = [0], line.islower()
     for match in END.finditer(line):
         word = re.split(r"\W", line[max(0, match.start() - 5) : match.start()])[-1]
-        is_short = len(word) < 4 and (in_lower_case or match[1].isdigit())  # "i.e. this", "art. 3"; or an initial: "J. Smith"
-        is_short = is_short or len(word) == 1 and not word.islower() and not word.isdigit()
-        is_short = is_short or NUMBER.fullmatch(line, places[-1], match.start()) is not None or word.casefold() in TITLES
-        if (in_lower_case or not match[1].islower()) and not (match[0][0] == "." and is_short):
+        is_abbreviation = match[0][0] == "." and (
+            word.casefold() in TITLES
+            or (len(word) < 4 and (in_lower_case or match[1].isdigit()))  # "i.e. this", "art. 3"
+            or (len(word) == 1 and not word.islower() and not word.isdigit())  # "J. Smith"
+            or NUMBER.fullmatch(line, places[-1], match.start())
+        )
+        if not is_abbreviation and (in_lower_case or not match[1].islower()):
             places.append(match.end())
     if len(places) <= MAX_SENTENCES and count_words(line) <= MAX_WORDS:
         return [line]
