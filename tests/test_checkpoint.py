@@ -17,7 +17,7 @@ from entente import checkpoint
 from entente.checkpoint import ENTRY, FORMAT, load, read, write
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
-from entente.models.build import MODELS, build
+from entente.models.build import build
 from entente.settings import FilesSettings, RunSettings, TokenizerSettings
 from publish_model import publish
 
@@ -75,7 +75,6 @@ def test_a_checkpoint_of_another_text_or_vocabulary_is_refused(part: str, line: 
         checkpoint.refuse_other_text(saved, stored, {**stored, part: other[part]})
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
 def test_what_was_written_is_read(name: str, tmp_path: Path) -> None:
     written = content(name, tmp_path)
     write(written, tmp_path / "a.ckpt")
@@ -89,7 +88,6 @@ def test_what_was_written_is_read(name: str, tmp_path: Path) -> None:
     assert run.model.output.weight is run.model.tgt_embedding.weight and not run.model.training
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
 def test_a_published_checkpoint_is_small_and_loads_in_float32(name: str, tmp_path: Path) -> None:
     written = content(name, tmp_path)
     write(written, tmp_path / "a.ckpt")

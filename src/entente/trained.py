@@ -110,7 +110,7 @@ class TrainedModel(checkpoint.TrainedRun):
         words never seen in training as a warning."""
         if isinstance(sentences, str):
             return self.translate([sentences], beam, length_penalty, None if prefix is None else [prefix], sampling)[0]
-        texts = [*sentences] if isinstance(sentences, Iterable) else [sentences]
+        texts = [*sentences]
         prefixes = [] if prefix is None else [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
         if prefix is not None and len(prefixes) != len(texts):
             raise InputError(f"prefix: {len(prefixes)} for {len(texts)} sentences; give one for each")
@@ -119,7 +119,6 @@ class TrainedModel(checkpoint.TrainedRun):
         draws = None if sampling is None else validate(SamplingSettings, sampling, where="sampling: ")
         for side, lines in ((self.vocabulary.src, texts), (self.vocabulary.tgt, prefixes)):
             for line in lines:
-                _require_text(line)
                 for sentence in sources_of(line, is_plain=not prefixes and not draws):
                     side.refuse_too_long(sentence, repr(line[:30]))
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
@@ -134,7 +133,7 @@ class TrainedModel(checkpoint.TrainedRun):
         if not record.has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
         with BUSY:
-            src, tgt = self._ids(source, target)
+            src, tgt = record.read_sentence(self, source, target)
             recorded = record.record(self.model, self.vocabulary, src, tgt)
         maps = {record.NAME_OF_KIND[map.kind]: map for map in recorded}
         pieces = self.vocabulary.tgt.pieces
@@ -143,7 +142,7 @@ class TrainedModel(checkpoint.TrainedRun):
 
     def score(self, source: str, target: str) -> Score:
         """Returns the log-probability that the model gives to each piece of `target` as a translation of `source`."""
-        src, tgt = self._ids(source, target)
+        src, tgt = record.read_sentence(self, source, target)
         with BUSY:
             log_p = record.target_log_probabilities(self.model, src, tgt).cpu()
         produced = [*tgt, EOS]
@@ -160,7 +159,7 @@ class TrainedModel(checkpoint.TrainedRun):
         """Returns what a head returns on average over all pieces of the pairs of source and target, for `mute(..., to=...)`."""
         if layer is None or head is None:
             raise InputError("layer, head: give a number for each")
-        ids = [self._ids(source, target) for source, target in pairs]
+        ids = [record.read_sentence(self, source, target) for source, target in pairs]
         if not ids:
             raise InputError("pairs: there are none; give pairs of source and target")
         rows = Rows(src for src, _ in ids), Rows([BOS, *tgt, EOS] for _, tgt in ids)
@@ -192,24 +191,12 @@ class TrainedModel(checkpoint.TrainedRun):
             activations.setdefault(hook.name, []).append(value.clone())
 
         with BUSY:
-            src, tgt = self._ids(source, target)
+            src, tgt = record.read_sentence(self, source, target)
             with hooked(self.model, [(names, keep)]):
                 log_p = record.target_log_probabilities(self.model, src, tgt)
         # A BiRNN computes its state (B, D) and its alignment (B, 1, S) for each position in turn.
         join = {name: torch.stack if values[0].dim() == 2 else torch.cat for name, values in activations.items()}
         return log_p, {name: join[name](values, dim=1) for name, values in activations.items()}
-
-    def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
-        """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""
-        _require_text(source)
-        if target is not None:
-            _require_text(target)
-        return record.read_sentence(self, source, target)
-
-
-def _require_text(sentence: object) -> None:
-    if not isinstance(sentence, str):
-        raise InputError(f"{str(sentence)[:30]}: not a sentence; give text, or a list of texts to translate")
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:

@@ -58,7 +58,7 @@ def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
 
 @cache
 def metrics_of(split: str, seed: int, damage: float, nll: float) -> dict[str, Any]:
-    return evaluation(split, seed, damage, nll).metrics()
+    return evaluation(split, seed, damage, nll).metrics(["chrf"])  # TER of many errors is slow
 
 
 def write_run(
@@ -161,7 +161,7 @@ def test_seeds_decide_and_the_bootstrap_stands_beside(suite: Suite, comparison: 
         assert [row(comparison, "twin")[f"test {metric}{end}"] for end in ("", "_sd")] == pytest.approx(expected)
     text = " ".join(notes(comparison))
     assert f"a standard deviation of {judgement.sigma:.2f} BLEU (2 degrees of freedom" in text
-    assert f"a difference is significant from {judgement.smallest:.2f} BLEU on" in text
+    assert f"a difference of at least {judgement.smallest:.2f} BLEU is significant" in text
 
 
 @pytest.mark.parametrize(

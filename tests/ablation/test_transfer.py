@@ -17,7 +17,10 @@ def suite(folder: Path, damage: dict[str, tuple[float, ...]]) -> Path:
     return write_suite(folder, {**runs, "one_head-seed9": None}).directory  # not finished, so it has no row
 
 
-def test_the_table_says_where_two_corpora_and_the_literature_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_says_where_two_corpora_and_the_literature_agree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "SAMPLES", 200)
     grammar = suite(
         tmp_path / "grammar",
         {"no_positions": (0.6, 0.62), "post_norm": (0.11, 0.12), "bilinear_score": (0.1, 0.11), "untied": (0.02, 0.03)},

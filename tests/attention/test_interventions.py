@@ -188,14 +188,12 @@ def recorded(
     return output, value if value.dim() == 4 else value.unsqueeze(1)
 
 
-@pytest.mark.parametrize("name", [*TO_SOURCE])
 def test_uniform_weights_are_equal_on_the_real_keys(name: str, src: Tensor, tgt: Tensor) -> None:
     kind, pattern = TO_SOURCE[name]
     _, values = recorded(small(name, spread=0.3), pattern, [mute(kind, to="uniform")], src, tgt)
     close(values, (REAL / REAL.double().sum(-1, keepdim=True))[:, None, None].expand_as(values))
 
 
-@pytest.mark.parametrize("name", [*TO_SOURCE])
 def test_weights_change_one_row_of_the_sentences_that_have_its_keys(name: str, src: Tensor, tgt: Tensor) -> None:
     model, (kind, pattern), row = small(name, spread=0.3), TO_SOURCE[name], [0.25, 0.5, 0.25]
     layer = 2 if name == "transformer" else None
@@ -226,7 +224,6 @@ def test_what_a_key_with_all_the_weight_loses_goes_to_the_others_alike(src: Tens
     close(values, torch.full_like(values, 0.075).index_fill(-1, torch.tensor(1), 0.25))
 
 
-@pytest.mark.parametrize("name", [*TO_SOURCE])
 def test_weights_hold_in_bfloat16(name: str, src: Tensor, tgt: Tensor) -> None:
     model, (kind, pattern) = small(name, spread=0.3).bfloat16(), TO_SOURCE[name]
     values = recorded(model, pattern, [weights(kind, 2, [0.3, 0.7])], src, tgt)[1][0, :, 2, :2]
@@ -320,7 +317,6 @@ def test_nested_interventions_end_one_by_one(src: Tensor, tgt: Tensor) -> None:
     assert torch.equal(logits(model, src, tgt), plain)
 
 
-@pytest.mark.parametrize("name", [*TO_SOURCE])
 def test_several_interventions_on_one_attention_change_their_own_rows(name: str, src: Tensor, tgt: Tensor) -> None:
     model, kind = attach(small(name, spread=0.3)), TO_SOURCE[name][0]
     first, second = weights(kind, 2, [1.0]), cell(kind, 5, column=0, value=0.75)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from datasets import Dataset
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entente.data import corpora, tokenizer
@@ -33,6 +33,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer, "BLOCK", 7)
 
 
+@settings(deadline=None)  # a busy machine may write files slowly
 @given(rows=st.lists(st.tuples(sentence, sentence), max_size=23))
 def test_pairs_are_stored_in_order(rows: list[Pair], tmp_path_factory: pytest.TempPathFactory) -> None:
     pairs = Pairs(iter(rows), tmp_path_factory.mktemp("pairs") / "x", "x")
@@ -40,6 +41,7 @@ def test_pairs_are_stored_in_order(rows: list[Pair], tmp_path_factory: pytest.Te
     assert pairs.digest == hashlib.sha256("".join(f"{src}\n{tgt}\n" for src, tgt in rows).encode()).hexdigest()
 
 
+@settings(deadline=None)
 @given(rows=st.lists(st.lists(st.integers(4, 2**17), max_size=3), min_size=1, max_size=23), stored=st.booleans())
 def test_rows_are_stored_in_order(rows: Ids, stored: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     expected = [[*row, EOS] for row in rows]

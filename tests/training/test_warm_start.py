@@ -31,7 +31,7 @@ def ancestor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def words(ancestor: Path, tmp_path: Path) -> list[str]:
-    """The command of a run on other text, in which more characters are bytes."""
+    """The command of a run on other text, with a character that the ancestor's tokenizer lacks."""
     shutil.copytree(ancestor.parent, tmp_path / "text", ignore=lambda *_: ["ancestor", "cache"])
     for side in ("fr", "en"):
         path = tmp_path / "text" / f"train.{side}"
@@ -64,7 +64,6 @@ def test_a_run_starts_with_weights_settings_and_tokenizer_of_its_ancestor(
     assert new.settings.model == old.settings.model.model_copy(update=kept)
     assert new.settings.data.tokenizer == old.settings.data.tokenizer
     assert new.provenance["init"].startswith(f"{ancestor}: BiRNN fr -> en, ")
-    assert float(re.findall(r"([\d.]+)% of the source pieces in train are bytes", ended.out)[0]) > 10
     first = (tmp_path / "new" / "metrics.csv").read_text().splitlines()
     assert dict(zip(*(line.split(",") for line in first[:2]), strict=True))["step"] == "0" and "valid/bleu" in first[0]
 

@@ -87,13 +87,11 @@ def _hash(text: str) -> int:
 
 def _groups(pairs: Iterable[Pair]) -> np.ndarray:
     """Returns the index of each pair's group, (N,): a connected component of the graph of sentences, with pairs as edges."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
     sentences, ends = np.unique(hashes, return_inverse=True)
     src, tgt = ends.reshape(-1, 2).T
-    label = np.arange(len(sentences))  # (sentences,): the lowest index found so far in each sentence's component
-    while (label[src] != label[tgt]).any():
-        np.minimum.at(label, label[src], label[tgt])
-        np.minimum.at(label, label[tgt], label[src])
-        label = label[label]
-    number = np.cumsum(label == np.arange(len(label))) - 1
-    return number[label[src]]
+    graph = coo_array((np.ones(len(src), bool), (src, tgt)), (len(sentences), len(sentences)))
+    return connected_components(graph)[1][src]

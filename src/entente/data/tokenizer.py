@@ -90,11 +90,6 @@ class Tokenizer:
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
 
-    @property
-    def first_byte(self) -> int:
-        """The id of the first of the 256 pieces that stand for bytes."""
-        return int(self._processor.piece_to_id("<0x00>"))
-
     def encode(self, text: str) -> list[int]:
         """Returns the piece ids of a text, without BOS and EOS."""
         return self.encode_all([text])[0]

@@ -39,7 +39,7 @@ from entente.training.run_directory import RunDirectory, find_run, open_run
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
 from entente.training.verdict import verdict
-from entente.training.warm_start import load_ancestor, log_bytes
+from entente.training.warm_start import load_ancestor
 
 
 @isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
@@ -67,13 +67,12 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
         ancestor = load_ancestor(settings, resumed) if settings.init else None
         tokenizer = settings.data.tokenizer
         vocabulary = ancestor.vocabulary if ancestor else Vocabulary.train(corpus.train, tokenizer, cache, corpus.tags)
-        words = known_words(map("\n".join, texts(corpus.train, "src")))
+        words = known_words("\n".join(map(corpus.without_tag, block)) for block in texts(corpus.train, "src"))
     batch, limit = settings.data.batch, settings.trainer.limit_batches
     data = TranslationData(corpus, vocabulary, batch, settings.seed, settings.overfit, limit, cache)
     with Task("splitting the sentences into pieces"):
         data.check()
     if ancestor:
-        log_bytes(data.ids("train")[0], vocabulary.src)
         if unknown := [tag for tag in corpus.tags if tag not in vocabulary.src.pieces(vocabulary.src.encode(tag))]:
             raise InputError(f"tag {unknown[0]} in data.extra: the tokenizer of init={settings.init} lacks it; leave tag out")
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):

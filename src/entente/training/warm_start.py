@@ -3,12 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
 from entente import checkpoint
 from entente.console import log
-from entente.data.batches import Rows
-from entente.data.tokenizer import BYTES, SPECIAL, Tokenizer
 from entente.errors import InputError
 from entente.settings import RunSettings
 from entente.validation import flat, to_text, validate
@@ -48,13 +44,3 @@ def load_ancestor(settings: RunSettings, resumed: Path | None) -> checkpoint.Tra
         run.provenance["init"] = f"{settings.init}: {run.summary()}, commit {run.provenance['commit']}"
     log.info("init=%s", run.provenance["init"])
     return run
-
-
-def log_bytes(rows: Rows, tokenizer: Tokenizer) -> None:
-    """Logs how many of a text's pieces are bytes of characters that the ancestor's tokenizer does not know."""
-    text = rows.values[rows.values >= len(SPECIAL)]
-    count = np.count_nonzero((text >= tokenizer.first_byte) & (text < tokenizer.first_byte + BYTES))
-    log.info(
-        "%.2f%% of the source pieces in train are bytes, which spell characters that init's tokenizer lacks",
-        100 * count / len(text),
-    )
