@@ -28,6 +28,7 @@ What either predicts for each repair (REPAIRS, below) was written down before it
     turned         `concatenated`, and W [x; c] starts as the sum of a rotation of x and one of c
     unturned       `rotated` and `concatenated`
     isometric      `rotated` and `turned`
+    encoder        `concatenated`, and `rotated` in the encoder only; decoder: in the decoder only
 
 Shapes: B batch, T target length, P earlier target tokens, S source length, D model width, H heads, K key width.
 """
@@ -91,6 +92,8 @@ REPAIRS = {
     "turned": Repair(FAILS, LEARNS, ("concatenated", "turned")),
     "unturned": Repair(LEARNS, LEARNS, ("concatenated", "conditioned", "rotated")),
     "isometric": Repair(LEARNS, LEARNS, ("concatenated", "conditioned", "rotated", "turned")),
+    "encoder": Repair(FAILS, LEARNS, ("concatenated", "conditioned", "rotated", "encoder")),
+    "decoder": Repair(FAILS, LEARNS, ("concatenated", "conditioned", "rotated", "decoder")),
 }
 SHARP = 2.0  # factor of W_q = W_k, so that the score of a position with itself is about 20 and that with others about 0
 
@@ -139,9 +142,10 @@ class Repaired(Transformer):
             if "merged" in changes:
                 merge(cast(DecoderBlock, block))
         initialise(self, sizes.seed, embedding_std=(2 * self.d_model) ** -0.5)
+        side = next((name for name in ("encoder", "decoder") if name in changes), "")
         if "conditioned" in changes:
-            condition(self, sizes.seed)
-        rotate(self, sizes.seed, networks="rotated" in changes, concatenations="turned" in changes)
+            condition(self, sizes.seed, side)
+        rotate(self, sizes.seed, side, networks="rotated" in changes, concatenations="turned" in changes)
 
 
 def merge(block: DecoderBlock) -> None:
@@ -152,24 +156,25 @@ def merge(block: DecoderBlock) -> None:
     block.present = tuple(name for name in block.present if name != "cross")
 
 
-def condition(model: Transformer, seed: int) -> None:
-    """Makes W_v, W_o and the feed-forward matrices orthogonal, and W_q = W_k orthogonal in self-attention, times SHARP."""
+def condition(model: Transformer, seed: int, side: str) -> None:
+    """Makes W_v, W_o and the feed-forward matrices orthogonal, and W_q = W_k orthogonal in self-attention, times SHARP. side:
+    `encoder` or `decoder`, or an empty string for both."""
     gains = {"value": 1.0, "out": 1.0, "ff.0": math.sqrt(2), "ff.2": 1.0}  # a ReLU halves the mean square
     for path, module in model.named_modules():
         gain = next((gain for name, gain in gains.items() if path.endswith(f".{name}")), None)
         if path.endswith("self_attention.query"):
             gain = SHARP
-        if gain and isinstance(module, nn.Linear):
+        if gain and path.startswith(side) and isinstance(module, nn.Linear):
             nn.init.orthogonal_(module.weight, gain=gain, generator=generator_of(seed, f"orthogonal/{path}"))
-    for module in model.modules():
-        if isinstance(module, DecoderBlock | EncoderBlock):
+    for path, module in model.named_modules():
+        if path.startswith(side) and isinstance(module, DecoderBlock | EncoderBlock):
             attention = module.self_attention
             attention.key.load_state_dict(attention.query.state_dict())
 
 
-def rotate(model: Transformer, seed: int, networks: bool, concatenations: bool) -> None:
-    """Makes each feed-forward network V' (relu(V x) - relu(-V x)) = V' V x = x, with orthonormal columns in V, or each
-    concatenation Q x + R c, with rotations Q and R, or both."""
+def rotate(model: Transformer, seed: int, side: str, networks: bool, concatenations: bool) -> None:
+    """Makes each feed-forward network of `side` V' (relu(V x) - relu(-V x)) = V' V x = x, with orthonormal columns in V, or
+    each concatenation Q x + R c, with rotations Q and R, or both."""
 
     def orthonormal(rows: int, path: str) -> Tensor:
         return nn.init.orthogonal_(torch.empty(rows, model.d_model), generator=generator_of(seed, f"rotation/{path}"))
@@ -179,7 +184,7 @@ def rotate(model: Transformer, seed: int, networks: bool, concatenations: bool) 
             if isinstance(module, Concatenation) and concatenations:
                 rotations = [orthonormal(model.d_model, f"{path}/{part}") for part in ("x", "c")]
                 module.linear.weight.copy_(torch.cat(rotations, dim=1))
-            elif isinstance(module, DecoderBlock | EncoderBlock) and networks:
+            elif networks and path.startswith(side) and isinstance(module, DecoderBlock | EncoderBlock):
                 first, _, second = cast(tuple[nn.Linear, nn.Module, nn.Linear], (*module.ff,))
                 half = orthonormal(first.out_features // 2, path)
                 weight = nn.functional.pad(torch.cat([half, -half]), (0, 0, 0, first.out_features % 2))

@@ -45,6 +45,14 @@ def test_repairs_share_the_initial_values_of_the_model_they_repair() -> None:
         assert (ours.keys() - plain.keys() == set()) == (repair == "merged")
 
 
+@pytest.mark.parametrize("half", ["encoder", "decoder"])
+def test_a_repair_of_one_half_leaves_the_initial_values_of_the_other(half: str) -> None:
+    ours, with_it, without = (dict(repaired(name).named_parameters()) for name in (half, "unturned", "concatenated"))
+    assert all(torch.equal(value, (with_it if name.startswith(half) else without)[name]) for name, value in ours.items())
+    changed = {name.partition(".")[0] for name, value in ours.items() if not torch.equal(value, without[name])}
+    assert changed == {half}
+
+
 def test_conditioned_self_attention_starts_with_each_position_attending_to_itself() -> None:
     x = torch.nn.functional.layer_norm(torch.randn(2, 7, SIZES["transformer"]["d_model"]), [SIZES["transformer"]["d_model"]])
     for repair, is_sharp in (("none", False), ("conditioned", True)):

@@ -187,7 +187,7 @@ def _complete(config: dict[str, Any]) -> dict[str, Any]:
 def read_suite(directory: Path) -> Suite:
     """Reads the runs of a suite. The baseline is the variant of this name or, if there is none, the first."""
     if not (runs := runs_in(directory)):
-        raise InputError(f"{directory}: has no runs; give a suite's folder, or at least two finished runs")
+        raise InputError(f"{directory}: not the folder of a suite; give one, or at least two finished runs")
     runs.sort(key=lambda run: run.config.get("variant") != BASELINE)
     return Suite(directory, directory.resolve().name, *_group(runs))
 
