@@ -19,14 +19,15 @@ from typing import cast
 
 import torch
 from sacrebleu.metrics import BLEU
-from torch import Tensor
+from torch import Tensor, nn
 
 from entente.attention.diagnose import diagnose
+from entente.attention.hook_points import Hook
 from entente.console import exit_codes, start_log
 from entente.data.files import Columns, read_pairs
 from entente.data.tokenizer import BOS, EOS
 from entente.errors import InputError
-from entente.models.attention import KV, MultiHeadAttention
+from entente.models.attention import KV, AdditiveScore, DotProductScore, MultiHeadAttention
 from entente.models.seq2seq import pad
 from entente.models.transformer import EncoderBlock, Transformer
 from entente.trained import TrainedModel, load
@@ -173,6 +174,50 @@ def repeats(model: TrainedModel, pairs: Pairs) -> Values:
     yield "repeated words", repeated / max(1, sum(map(len, words)))
 
 
+def mask(model: TrainedModel, pairs: Pairs) -> Values:
+    """How far the predictions at all other positions change (total variation distance) if the last piece that the decoder reads
+    is replaced, with the look-ahead mask lifted in the self-attention of one layer only, or of none."""
+    scores: list[Tensor] = []
+
+    def keep(value: Tensor, _: Hook) -> None:
+        scores[:] = [value]
+
+    def lift(_: Tensor, __: Hook) -> Tensor:
+        return scores[0].softmax(-1)
+
+    for layer in range(-1, len(cast(Transformer, model.model).decoder)):
+        hooks = [("attn_scores", keep), ("pattern", lift)] if layer >= 0 else []
+        with model.hooks([(f"decoder.{layer}.attn.hook_{point}", function) for point, function in hooks]):
+            changes = []
+            for src, tgt in _ids(model, pairs[:SENTENCES]):
+                other = torch.cat([tgt[:, :-1], torch.full((1, 1), EOS + 1)], dim=1)
+                p, q = (model.model.output(model.model(src, ids)).softmax(-1)[0, :-1] for ids in (tgt, other))  # (T - 1, V)
+                changes.append((p - q).abs().sum(-1).mean().item() / 2)
+        yield (
+            f"change of earlier predictions, mask lifted in {f'layer {layer + 1}' if hooks else 'no layer'}",
+            statistics.fmean(changes),
+        )
+
+
+@torch.inference_mode(mode=False)
+def speed(model: TrainedModel, pairs: Pairs) -> Values:
+    """The time of additive scores divided by that of dot products, forward and backward, for as many heads of the same width as
+    the model's, and 32 sentences with as many pieces on both sides."""
+    layer = cast(MultiHeadAttention, cast(Transformer, model.model).encoder[0].self_attention)
+    additive = AdditiveScore(layer.n_heads, layer.d_k)
+    nn.init.normal_(additive.weight)
+    for length in (10, 20, 50):
+        query, key = torch.randn(2, ROWS, layer.n_heads, length, layer.d_k, requires_grad=True)
+        times: dict[nn.Module, list[float]] = {additive: [], DotProductScore("d_k"): []}
+        for score in [*times] * REPEATS:
+            begin = time.perf_counter()
+            for _ in range(REPEATS):
+                score(query, key, None).sum().backward()
+            times[score].append(time.perf_counter() - begin)
+        ratio = statistics.median(times.pop(additive)) / statistics.median(*times.values())
+        yield f"{length} pieces, time of additive scores / dot products", ratio
+
+
 STUDIES: dict[str, Callable[[TrainedModel, Pairs], Values]] = {
     "heads": heads,
     "steps": steps,
@@ -183,6 +228,8 @@ STUDIES: dict[str, Callable[[TrainedModel, Pairs], Values]] = {
     "end": end,
     "beams": beams,
     "repeats": repeats,
+    "mask": mask,
+    "speed": speed,
 }
 
 
