@@ -18,7 +18,11 @@ def key(sentence: str) -> str:
 
 def captions(folder: Path) -> list[str]:
     known = {key(line) for line in lines(folder, "task1/raw/*.en.gz")}
-    return [*{name: line for line in lines(folder, "task2/raw/train.*.en.gz") if (name := key(line)) not in known}.values()]
+    kept: dict[str, str] = {}
+    for line in lines(folder, "task2/raw/train.*.en.gz"):
+        if (name := key(line)) not in known:
+            kept.setdefault(name, line)
+    return [*kept.values()]
 
 
 def lines(folder: Path, pattern: str) -> Iterator[str]:
