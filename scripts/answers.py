@@ -175,8 +175,8 @@ def repeats(model: TrainedModel, pairs: Pairs) -> Values:
 
 
 def mask(model: TrainedModel, pairs: Pairs) -> Values:
-    """How far the predictions at all other positions change (total variation distance) if the last piece that the decoder reads
-    is replaced, with the look-ahead mask lifted in the self-attention of one layer only, or of none."""
+    """How far the predictions at earlier positions change (total variation distance) if the last piece that the decoder reads
+    is replaced by the first one, with the look-ahead mask lifted in the self-attention of one layer only, or of none."""
     scores: list[Tensor] = []
 
     def keep(value: Tensor, _: Hook) -> None:
@@ -190,8 +190,8 @@ def mask(model: TrainedModel, pairs: Pairs) -> Values:
         with model.hooks([(f"decoder.{layer}.attn.hook_{point}", function) for point, function in hooks]):
             changes = []
             for src, tgt in _ids(model, pairs[:SENTENCES]):
-                other = torch.cat([tgt[:, :-1], torch.full((1, 1), EOS + 1)], dim=1)
-                p, q = (model.model.output(model.model(src, ids)).softmax(-1)[0, :-1] for ids in (tgt, other))  # (T - 1, V)
+                replaced = torch.cat([tgt[:, :-1], tgt[:, 1:2]], dim=1)  # the first piece follows BOS
+                p, q = (model.model.output(model.model(src, ids)).softmax(-1)[0, :-1] for ids in (tgt, replaced))  # (T - 1, V)
                 changes.append((p - q).abs().sum(-1).mean().item() / 2)
         yield (
             f"change of earlier predictions, mask lifted in {f'layer {layer + 1}' if hooks else 'no layer'}",
@@ -202,19 +202,19 @@ def mask(model: TrainedModel, pairs: Pairs) -> Values:
 @torch.inference_mode(mode=False)
 def speed(model: TrainedModel, pairs: Pairs) -> Values:
     """The time of additive scores divided by that of dot products, forward and backward, for as many heads of the same width as
-    the model's, and 32 sentences with as many pieces on both sides."""
+    the model's, and 32 sentences with the same number of pieces on both sides."""
     layer = cast(MultiHeadAttention, cast(Transformer, model.model).encoder[0].self_attention)
-    additive = AdditiveScore(layer.n_heads, layer.d_k)
-    nn.init.normal_(additive.weight)
+    scores = {"dot": DotProductScore("d_k"), "additive": (score := AdditiveScore(layer.n_heads, layer.d_k))}
+    nn.init.normal_(score.weight)
     for length in (10, 20, 50):
-        query, key = torch.randn(2, ROWS, layer.n_heads, length, layer.d_k, requires_grad=True)
-        times: dict[nn.Module, list[float]] = {additive: [], DotProductScore("d_k"): []}
-        for score in [*times] * REPEATS:
+        query, key = (torch.randn(ROWS, layer.n_heads, length, layer.d_k, requires_grad=True) for _ in range(2))
+        times: dict[str, list[float]] = {name: [] for name in scores}
+        for name in [*scores] * REPEATS:
             begin = time.perf_counter()
             for _ in range(REPEATS):
-                score(query, key, None).sum().backward()
-            times[score].append(time.perf_counter() - begin)
-        ratio = statistics.median(times.pop(additive)) / statistics.median(*times.values())
+                torch.autograd.grad(scores[name](query, key, None).sum(), (query, key))
+            times[name].append(time.perf_counter() - begin)
+        ratio = statistics.median(times["additive"]) / statistics.median(times["dot"])
         yield f"{length} pieces, time of additive scores / dot products", ratio
 
 

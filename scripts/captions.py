@@ -11,27 +11,33 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from entente.console import exit_codes
+from entente.errors import InputError
+
 
 def key(sentence: str) -> str:
     return re.sub(r"[\W_]+", "", sentence.casefold())
 
 
 def captions(folder: Path) -> list[str]:
-    known = {key(line) for line in lines(folder, "task1/raw/*.en.gz")}
-    kept: dict[str, str] = {}
+    excluded = {"", *(key(line) for line in lines(folder, "task1/raw/*.en.gz"))}
+    sentences: dict[str, str] = {}
     for line in lines(folder, "task2/raw/train.*.en.gz"):
-        if (name := key(line)) not in known:
-            kept.setdefault(name, line)
-    return [*kept.values()]
+        if (name := key(line)) not in excluded:
+            sentences.setdefault(name, line)
+    return [*sentences.values()]
 
 
 def lines(folder: Path, pattern: str) -> Iterator[str]:
-    for path in sorted(folder.glob(pattern)):
+    if not (paths := sorted(folder.glob(pattern))):
+        raise InputError(f"{folder}: has no {pattern}; give the folder `data` of multi30k/dataset")
+    for path in paths:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             yield from (line.strip() for line in file)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    print("\n".join(captions(Path(sys.argv[1]))))
+    with exit_codes():
+        if len(sys.argv) != 2:
+            raise InputError("give a folder: python scripts/captions.py FOLDER > more.en")
+        print("\n".join(captions(Path(sys.argv[1]))))

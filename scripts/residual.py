@@ -72,11 +72,13 @@ FAILS, LEARNS = "fails", "learns"
 
 
 class Repair(NamedTuple):
-    """What a repair should do if representations collapse, and if the query is lost; its changes of the model; its settings."""
+    """What a repair should do if representations collapse, and if the query is lost; its changes of the model; the half whose
+    initial values it changes, if it is one; its settings."""
 
     collapse: str
     query_lost: str
     changes: tuple[str, ...] = ()
+    half: str = ""
     overrides: Sequence[str] = ADAM
 
 
@@ -92,8 +94,8 @@ REPAIRS = {
     "turned": Repair(FAILS, LEARNS, ("concatenated", "turned")),
     "unturned": Repair(LEARNS, LEARNS, ("concatenated", "conditioned", "rotated")),
     "isometric": Repair(LEARNS, LEARNS, ("concatenated", "conditioned", "rotated", "turned")),
-    "encoder": Repair(FAILS, LEARNS, ("concatenated", "conditioned", "rotated", "encoder")),
-    "decoder": Repair(FAILS, LEARNS, ("concatenated", "conditioned", "rotated", "decoder")),
+    "encoder": Repair(FAILS, LEARNS, ("concatenated", "conditioned", "rotated"), half="encoder"),
+    "decoder": Repair(FAILS, LEARNS, ("concatenated", "conditioned", "rotated"), half="decoder"),
 }
 SHARP = 2.0  # factor of W_q = W_k, so that the score of a position with itself is about 20 and that with others about 0
 
@@ -131,21 +133,20 @@ class MergedBlock(DecoderBlock):
 
 
 class Repaired(Transformer):
-    """A Transformer with some of the changes of REPAIRS. Parameters that it shares with the Transformer start with its values,
-    except for those that `conditioned` draws anew."""
+    """A Transformer with the changes of a repair. Parameters that it shares with the Transformer start with its values, except
+    for those that `condition` and `rotate` draw anew."""
 
-    def __init__(self, changes: Sequence[str], sizes: Sizes, settings: TransformerSettings) -> None:
+    def __init__(self, repair: Repair, sizes: Sizes, settings: TransformerSettings) -> None:
         super().__init__(sizes, settings)
         for block in self.decoder:
-            if "concatenated" in changes:
+            if "concatenated" in repair.changes:
                 cast(DecoderBlock, block).residual["cross"] = Concatenation(self.d_model, settings.dropout)
-            if "merged" in changes:
+            if "merged" in repair.changes:
                 merge(cast(DecoderBlock, block))
         initialise(self, sizes.seed, embedding_std=(2 * self.d_model) ** -0.5)
-        side = next((name for name in ("encoder", "decoder") if name in changes), "")
-        if "conditioned" in changes:
-            condition(self, sizes.seed, side)
-        rotate(self, sizes.seed, side, networks="rotated" in changes, concatenations="turned" in changes)
+        if "conditioned" in repair.changes:
+            condition(self, sizes.seed, repair.half)
+        rotate(self, sizes.seed, repair)
 
 
 def merge(block: DecoderBlock) -> None:
@@ -156,45 +157,47 @@ def merge(block: DecoderBlock) -> None:
     block.present = tuple(name for name in block.present if name != "cross")
 
 
-def condition(model: Transformer, seed: int, side: str) -> None:
-    """Makes W_v, W_o and the feed-forward matrices orthogonal, and W_q = W_k orthogonal in self-attention, times SHARP. side:
+def condition(model: Transformer, seed: int, half: str) -> None:
+    """Makes W_v, W_o and the feed-forward matrices orthogonal, and W_q = W_k orthogonal in self-attention, times SHARP. half:
     `encoder` or `decoder`, or an empty string for both."""
     gains = {"value": 1.0, "out": 1.0, "ff.0": math.sqrt(2), "ff.2": 1.0}  # a ReLU halves the mean square
     for path, module in model.named_modules():
         gain = next((gain for name, gain in gains.items() if path.endswith(f".{name}")), None)
         if path.endswith("self_attention.query"):
             gain = SHARP
-        if gain and path.startswith(side) and isinstance(module, nn.Linear):
+        if gain and path.startswith(half) and isinstance(module, nn.Linear):
             nn.init.orthogonal_(module.weight, gain=gain, generator=generator_of(seed, f"orthogonal/{path}"))
     for path, module in model.named_modules():
-        if path.startswith(side) and isinstance(module, DecoderBlock | EncoderBlock):
+        if path.startswith(half) and isinstance(module, DecoderBlock | EncoderBlock):
             attention = module.self_attention
             attention.key.load_state_dict(attention.query.state_dict())
 
 
-def rotate(model: Transformer, seed: int, side: str, networks: bool, concatenations: bool) -> None:
-    """Makes each feed-forward network of `side` V' (relu(V x) - relu(-V x)) = V' V x = x, with orthonormal columns in V, or
-    each concatenation Q x + R c, with rotations Q and R, or both."""
+def rotate(model: Transformer, seed: int, repair: Repair) -> None:
+    """For `rotated`, makes each feed-forward network, of one half or of both, V' (relu(V x) - relu(-V x)) = V' V x = x, with
+    orthonormal columns in V. For `turned`, makes each concatenation Q x + R c, with rotations Q and R."""
 
     def orthonormal(rows: int, path: str) -> Tensor:
         return nn.init.orthogonal_(torch.empty(rows, model.d_model), generator=generator_of(seed, f"rotation/{path}"))
 
     with torch.no_grad():
         for path, module in model.named_modules():
-            if isinstance(module, Concatenation) and concatenations:
+            if "turned" in repair.changes and isinstance(module, Concatenation):
                 rotations = [orthonormal(model.d_model, f"{path}/{part}") for part in ("x", "c")]
                 module.linear.weight.copy_(torch.cat(rotations, dim=1))
-            elif networks and path.startswith(side) and isinstance(module, DecoderBlock | EncoderBlock):
+            elif (
+                "rotated" in repair.changes and path.startswith(repair.half) and isinstance(module, DecoderBlock | EncoderBlock)
+            ):
                 first, _, second = cast(tuple[nn.Linear, nn.Module, nn.Linear], (*module.ff,))
-                half = orthonormal(first.out_features // 2, path)
-                weight = nn.functional.pad(torch.cat([half, -half]), (0, 0, 0, first.out_features % 2))
+                columns = orthonormal(first.out_features // 2, path)
+                weight = nn.functional.pad(torch.cat([columns, -columns]), (0, 0, 0, first.out_features % 2))
                 first.weight.copy_(weight)
                 second.weight.copy_(weight.T)
 
 
 def use(repair: str) -> None:
     """Makes `build`, and so training and loading, return the repaired model."""
-    build.MODELS["transformer"] = partial(Repaired, REPAIRS[repair].changes)
+    build.MODELS["transformer"] = partial(Repaired, REPAIRS[repair])
 
 
 @torch.no_grad()

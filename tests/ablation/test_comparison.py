@@ -268,6 +268,11 @@ def test_without_a_finished_baseline_nothing_is_compared_and_there_is_a_page(tmp
 
 
 @pytest.mark.usefixtures("without_charts")
+def test_a_commit_that_two_clones_abbreviate_differently_is_no_difference(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {"commit": "4a41b76"}, "other-seed1": {"commit": "4a41b7663"}})
+    assert suite.differences() == {}
+
+
 def test_other_commits_and_a_missing_test_set_are_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = {"baseline-seed1": {"commit": "a" * 9}, "other-seed1": {"damage": 0.7, "commit": "b" * 9}}
     suite = write_suite(tmp_path / "suite", runs)
@@ -279,7 +284,7 @@ def test_other_commits_and_a_missing_test_set_are_mentioned(tmp_path: Path, caps
     show(compared, suite)
     for form in (page(compared, suite), capsys.readouterr().out):
         assert "BLEU valid" in form
-        assert all(text in form for text in ("commit", "a" * 9, "b" * 9))
+        assert all(text in form for text in ("commit", "a" * 7, "b" * 7))
 
 
 def test_rows_stand_for_the_runs_that_were_published(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:

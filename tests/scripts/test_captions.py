@@ -3,7 +3,10 @@
 import gzip
 from pathlib import Path
 
+import pytest
+
 from captions import captions
+from entente.errors import InputError
 
 
 def test_captions_are_those_of_task_2_once_without_any_of_task_1(tmp_path: Path) -> None:
@@ -19,4 +22,6 @@ def test_captions_are_those_of_task_2_once_without_any_of_task_1(tmp_path: Path)
         path = tmp_path / f"{name}.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    with pytest.raises(InputError, match="has no task1"):
+        captions(tmp_path / "task1")
     assert captions(tmp_path) == ["A cat sleeps.", "Un chat dort.", "A bird sings."]

@@ -18,7 +18,7 @@ from residual import REPAIRS, Repaired
 
 def repaired(repair: str, **changes: int) -> Repaired:
     settings = small_settings("transformer", residual=(), **changes)
-    return Repaired(REPAIRS[repair].changes, Sizes(SRC_VOCAB, TGT_VOCAB, False, PAD, seed=5), settings).double().eval()  # type: ignore[arg-type]
+    return Repaired(REPAIRS[repair], Sizes(SRC_VOCAB, TGT_VOCAB, False, PAD, seed=5), settings).double().eval()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("repair", REPAIRS)
@@ -47,9 +47,10 @@ def test_repairs_share_the_initial_values_of_the_model_they_repair() -> None:
 
 @pytest.mark.parametrize("half", ["encoder", "decoder"])
 def test_a_repair_of_one_half_leaves_the_initial_values_of_the_other(half: str) -> None:
-    ours, with_it, without = (dict(repaired(name).named_parameters()) for name in (half, "unturned", "concatenated"))
-    assert all(torch.equal(value, (with_it if name.startswith(half) else without)[name]) for name, value in ours.items())
-    changed = {name.partition(".")[0] for name, value in ours.items() if not torch.equal(value, without[name])}
+    parameters, of_both, of_neither = (dict(repaired(name).named_parameters()) for name in (half, "unturned", "concatenated"))
+    for name, value in parameters.items():
+        assert torch.equal(value, (of_both if name.startswith(half) else of_neither)[name]), name
+    changed = {name.partition(".")[0] for name, value in parameters.items() if not torch.equal(value, of_neither[name])}
     assert changed == {half}
 
 

@@ -13,7 +13,7 @@ from entente.files import read_yaml
 from entente.recipe import for_corpus, with_steps
 from entente.settings import RunSettings
 from entente.training.budget import steps_of_minutes
-from entente.training.train import train
+from entente.training.train import prepare, train
 from entente.training.translator import Translator
 from entente.training.verdict import verdict
 from interruptions import differences
@@ -134,15 +134,19 @@ def test_the_recipe_counts_pairs_as_often_as_an_epoch_has_them_and_words_of_the_
         lines = [" ".join([f"{name}{i}", *["mot"] * (length - 1)]) for i in range(count)]
         (tmp_path / f"{name}.tsv").write_text("fr\ten\n" + "".join(f"{line}\t{line}\n" for line in lines), encoding="utf-8")
     asked: list[Any] = []
+    runs: list[RunSettings] = []
     monkeypatch.setattr("entente.commands.train.for_corpus", lambda *values: asked.append(values) or for_corpus(*values))
-    monkeypatch.setattr("entente.commands.train.train_run", lambda _: None)
-    extra = "+data.extra.long.file=long.tsv data.extra.long.weight=7"
+    monkeypatch.setattr("entente.commands.train.train_run", runs.append)
+    extra = "+data.extra.long.file=long.tsv data.extra.long.weight=7 data.extra.long.tag=bt"
     ended = command(f"train data=files data.train=short.tsv data.valid=long.tsv {extra} output_dir=.", tmp_path)
     assert ended.code == 0, ended.err
     [(pairs, words, characters, _)] = asked
     assert pairs == 101 + 7 * 23 and characters > 10
     read = 8 + 2 * 7  # 8 short pairs, and 2 long ones, each 7 times
     assert words == pytest.approx((8 * 1 + 2 * 7 * 11) / read)
+    monkeypatch.chdir(tmp_path)
+    words_of_train = {*prepare(runs[0])[1].checkpoint_entry["words"].split("\n")}
+    assert words_of_train == {"mot", *(f"short{i}" for i in range(101)), *(f"long{i}" for i in range(23))}, "a tag is no word"
 
 
 @pytest.mark.parametrize(

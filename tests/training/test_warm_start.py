@@ -31,7 +31,7 @@ def ancestor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def words(ancestor: Path, tmp_path: Path) -> list[str]:
-    """The command of a run on other text, with a character that the ancestor's tokenizer lacks."""
+    """The command of a run on other text, with a character that the tokenizer of its ancestor lacks."""
     shutil.copytree(ancestor.parent, tmp_path / "text", ignore=lambda *_: ["ancestor", "cache"])
     for side in ("fr", "en"):
         path = tmp_path / "text" / f"train.{side}"

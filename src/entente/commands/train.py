@@ -71,8 +71,8 @@ def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[Ru
     corpus = read_corpus(settings.data, Path(settings.output_dir) / "cache")
     rows = range(0, len(corpus.train), -(-len(corpus.train) // SAMPLE))  # evenly, since many texts are sorted by length
     weights = np.ones(len(corpus.train)) if corpus.weights is None else corpus.weights
-    blocks = (texts(corpus.train.select(rows), side) for side in ("src", "tgt"))
-    sides = [[*map(corpus.without_tag, chain.from_iterable(side))] for side in blocks]
+    src, tgt = (chain.from_iterable(texts(corpus.train.select(rows), side)) for side in ("src", "tgt"))
+    sides = [*map(corpus.without_tag, src)], [*tgt]
     words = max(float(np.average([*map(count_words, lines)], weights=weights[rows])) for lines in sides)
     characters = len({character for lines in sides for line in lines for character in line})
     wanted = settings.trainer.epochs if "trainer.epochs" in map(key_of, composition.overrides) else None
