@@ -26,10 +26,10 @@ def published() -> dict[str, set[str]]:
     """Returns the scores and differences of each variant in all comparisons, and its validation NLL at the end, as the tables
     show them."""
     values, ends = defaultdict(set), defaultdict(list)
-    for line in gzip.decompress((PUBLISHED / "grammar" / "transformer" / "runs.jsonl.gz").read_bytes()).splitlines():
-        run = json.loads(line)
-        ends[run["variant"]].append(run["history"]["valid/nll"][-1][1])
-    for variant, nlls in ends.items():
+    for path in PUBLISHED.glob("grammar/*/runs.jsonl.gz"):
+        for run in map(json.loads, gzip.decompress(path.read_bytes()).splitlines()):
+            ends[path, run["variant"]].append(run["history"]["valid/nll"][-1][1])
+    for (_, variant), nlls in ends.items():
         values[variant].add(spread({"nll": mean(nlls), "nll_sd": deviation(nlls)}, "nll", 3))
     for path in PUBLISHED.glob("*/*/comparison.csv"):
         for text in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
