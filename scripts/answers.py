@@ -204,8 +204,9 @@ def speed(model: TrainedModel, pairs: Pairs) -> Values:
     """The time of additive scores divided by that of dot products, forward and backward, for as many heads of the same width as
     the model's, and 32 sentences with the same number of pieces on both sides."""
     layer = cast(MultiHeadAttention, cast(Transformer, model.model).encoder[0].self_attention)
-    scores = {"dot": DotProductScore("d_k"), "additive": (score := AdditiveScore(layer.n_heads, layer.d_k))}
-    nn.init.normal_(score.weight)
+    scores: dict[str, nn.Module] = {"dot": DotProductScore("d_k"), "additive": AdditiveScore(layer.n_heads, layer.d_k)}
+    for parameter in scores["additive"].parameters():
+        nn.init.normal_(parameter)
     for length in (10, 20, 50):
         query, key = (torch.randn(ROWS, layer.n_heads, length, layer.d_k, requires_grad=True) for _ in range(2))
         times: dict[str, list[float]] = {name: [] for name in scores}

@@ -2,38 +2,33 @@
 
 FOLDER is the folder `data` of a copy of the public repository multi30k/dataset. The captions are those of task 2's training
 images, each once, without those of task 1, which would repeat its training text, or show the model its validation or test text.
-Sentences that differ only in case, punctuation and spaces count as the same.
+Sentences that differ only in case, punctuation, spaces and repeated words count as the same.
 """
 
-import gzip
-import re
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from entente.console import exit_codes
+from entente.data.files import read_lines
+from entente.data.text import distinct_words
 from entente.errors import InputError
 
 
-def key(sentence: str) -> str:
-    return re.sub(r"[\W_]+", "", sentence.casefold())
-
-
 def captions(folder: Path) -> list[str]:
-    excluded = {"", *(key(line) for line in lines(folder, "task1/raw/*.en.gz"))}
-    sentences: dict[str, str] = {}
+    excluded = {(), *(tuple(distinct_words(line)) for line in lines(folder, "task1/raw/*.en.gz"))}
+    sentences: dict[tuple[str, ...], str] = {}
     for line in lines(folder, "task2/raw/train.*.en.gz"):
-        if (name := key(line)) not in excluded:
-            sentences.setdefault(name, line)
+        if (words := tuple(distinct_words(line))) not in excluded:
+            sentences.setdefault(words, line)
     return [*sentences.values()]
 
 
 def lines(folder: Path, pattern: str) -> Iterator[str]:
     if not (paths := sorted(folder.glob(pattern))):
         raise InputError(f"{folder}: has no {pattern}; give the folder `data` of multi30k/dataset")
-    for path in paths:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            yield from (line.strip() for line in file)
+    return chain.from_iterable(map(read_lines, paths))
 
 
 if __name__ == "__main__":

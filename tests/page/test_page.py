@@ -232,7 +232,7 @@ def test_the_target_is_forced_edited_and_searched(pages: dict[str, Path], browse
 
 AT_FIRST = ["language=de", "open=-1", "row=99", "changes=[[null],[]]", 'changes=[[{"no_residual":"foo"}],[]]']
 HOSTILE = [*AT_FIRST, 'open="x"', "kind=cross&layer=0", "kind=x", "kind=cross&head=0", "head=1.5", 'mass="x"', "mode=no"]
-HOSTILE += ['changes=[["x"],[]]']
+HOSTILE += ["place=-1", 'changes=[["x"],[]]', "changes=[[5],[]]"]
 HOSTILE += [f"changes=[[{change}],[]]" for change in ('{"scale":"cross"}', '{"mute":"cross","head":99}')]
 HOSTILE += [f"changes=[[{change}],[]]" for change in ('{"mute":"cross","to":[1,2]}', '{"mute":"readout","part":"state"}')]
 REFUSED_BY_BIRNN = {
