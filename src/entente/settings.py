@@ -120,6 +120,7 @@ class BiRNNSettings(Section):
     tied: bool = setting(True, TIED)
     score: Literal["additive", "dot", "bilinear", "none"] = setting("additive", "attention score; none: no attention")
     cell: Literal["gru", "lstm"] = setting("gru", "recurrent cell of encoder and decoder")
+    forget_bias: float = setting(1.0, "initial bias of an LSTM's forget gates; a GRU has none")
     bidirectional: bool = setting(True, "the encoder reads in both directions")
     readout: Literal["maxout", "residual", "context"] = setting("maxout", "residual: state + context; context: context only")
     mask_padding: bool = setting(True, "hide source padding from attention")

@@ -153,6 +153,7 @@ def test_another_seed_gives_another_start_and_no_two_parameters_start_equal(name
     [
         ("transformer", {"d_model": 256, "n_heads": 4, "score": "bilinear"}),
         *(("birnn", {"cell": cell, "d_embedding": 128, "d_hidden": 256, "d_attention": 256}) for cell in ("gru", "lstm")),
+        ("birnn", {"cell": "lstm", "forget_bias": 0.0, "d_embedding": 128, "d_hidden": 256, "d_attention": 256}),
     ],
     ids=str,
 )
@@ -168,7 +169,7 @@ def test_each_kind_of_parameter_starts_from_its_distribution(name: str, changes:
         if value.dim() == 1:
             expected = torch.full_like(value, isinstance(owner, nn.LayerNorm) and path.endswith("weight"))
             if gates == 4 and "bias_ih" in path:
-                expected[256:512] = 1  # the forget gate starts by remembering (Jozefowicz et al. 2015)
+                expected[256:512] = changes.get("forget_bias", 1)  # the forget gate remembers at first (Jozefowicz et al. 2015)
             assert torch.equal(value, expected), path
         elif isinstance(owner, nn.Embedding):
             std = {"transformer": 512**-0.5, "birnn": 0.02}[name]

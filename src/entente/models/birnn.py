@@ -66,7 +66,7 @@ class BiRNN(Seq2Seq):
         self.output = nn.Linear(d_embedding, sizes.tgt_vocab, bias=False)
         if settings.tied:
             self.output.weight = self.tgt_embedding.weight
-        initialise(self, sizes.seed, embedding_std=0.02)
+        initialise(self, sizes.seed, embedding_std=0.02, forget_bias=settings.forget_bias)
 
     def encode(self, src: Tensor) -> BiRNNState:
         mask = padding_mask(src, self.pad_id)

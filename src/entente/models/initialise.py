@@ -18,30 +18,32 @@ def generator_of(seed: int, name: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
-def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
+def initialise(model: nn.Module, seed: int, embedding_std: float, forget_bias: float = 1.0) -> None:
     """Fills each parameter from its own generator, seeded by the SHA-256 of the seed and the parameter's name, so that removing
     a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent
     matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two biases of an LSTM's
-    forget gate sum to 1 (Jozefowicz et al. 2015). Norms are left as they are. A tied matrix is seeded by its first name, as an
-    embedding: with small embeddings, the initial predictions are nearly uniform."""
+    forget gate sum to `forget_bias`, usually 1 (Jozefowicz et al. 2015). Norms are left as they are. A tied matrix is seeded by
+    its first name, as an embedding: with small embeddings, the initial predictions are nearly uniform."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]
         if isinstance(owner, nn.LayerNorm | nn.RMSNorm) or parameter.is_meta:  # meta tensors have no values
             continue
         values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU, so that every device gets the same values
-        _fill(values, name.rpartition(".")[2], owner, generator_of(seed, name), embedding_std)
+        _fill(values, name.rpartition(".")[2], owner, generator_of(seed, name), embedding_std, forget_bias)
         with torch.no_grad():
             parameter.copy_(values)
 
 
-def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator, embedding_std: float) -> None:
+def _fill(
+    values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator, embedding_std: float, forget_bias: float
+) -> None:
     if leaf == "factor":
         nn.init.ones_(values)
     elif values.dim() < 2:
         nn.init.zeros_(values)
         if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh, which stays 0
-            nn.init.ones_(values.chunk(GATES[type(owner)])[FORGET_GATE])
+            nn.init.constant_(values.chunk(GATES[type(owner)])[FORGET_GATE], forget_bias)
     elif isinstance(owner, nn.Embedding):
         nn.init.normal_(values, std=embedding_std, generator=generator)  # including the padding row: a tied output trains it
     else:
