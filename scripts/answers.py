@@ -124,7 +124,7 @@ def linear(model: TrainedModel, pairs: Pairs) -> Values:
 
 
 def _attend(layer: MultiHeadAttention, place: str, a: Tensor, x: Tensor) -> Tensor:
-    """Returns the layer's output for the input a (1, S, D), with x in its place in one part."""
+    """Returns the layer's output for the input a (1, S, D), with x instead of it as the values, as the keys, or everywhere."""
     query, key, value = (x if place in (part, "whole input") else a for part in ("queries", "keys", "values"))
     return layer(query, KV(layer.project(key).key, layer.project(value).value), None)
 
@@ -220,17 +220,7 @@ def speed(model: TrainedModel, pairs: Pairs) -> Values:
 
 
 STUDIES: dict[str, Callable[[TrainedModel, Pairs], Values]] = {
-    "heads": heads,
-    "steps": steps,
-    "cache": cache,
-    "positions": positions,
-    "linear": linear,
-    "norms": norms,
-    "end": end,
-    "beams": beams,
-    "repeats": repeats,
-    "mask": mask,
-    "speed": speed,
+    study.__name__: study for study in (heads, steps, cache, positions, linear, norms, end, beams, repeats, mask, speed)
 }
 
 

@@ -36,12 +36,12 @@ def publish(suite: Suite, folder: Path) -> None:
     _write_compressed(folder / ROWS, [_line(run, splits) for run in suite.runs if run.metrics or run.diverged])
     columns = _stored(folder / TRANSLATIONS)
     for run in (suite.of(variant)[0] for variant in suite.variants):
-        for split in splits if run.metrics and not run.row else ():  # a row has no translations
-            texts = run.translations(split) if split in run.metrics else {}
-            for side in SIDES if texts else ():
+        for split in (split for split in splits if split in run.metrics and not run.row):  # a row has no translations
+            texts = run.translations(split)
+            for side in SIDES:
                 if columns.setdefault((split, side), texts[side]) != texts[side]:
                     raise InputError(f"{folder / TRANSLATIONS}: has other sentences of {split}; give another folder")
-            columns |= {(split, run.variant): texts["translation"]} if texts else {}
+            columns[split, run.variant] = texts["translation"]
     names = [*SIDES, *(variant for variant in suite.variants if any((split, variant) in columns for split in splits))]
     lines = ["\t".join(["split", *names])]
     for split in (split for split in splits if (split, SIDES[0]) in columns):

@@ -11,14 +11,14 @@ from pathlib import Path
 from entente.console import exit_codes, start_log
 from entente.errors import InputError
 from entente.files import write_text
-from entente.page import PATTERNS, render
+from entente.page import LIMIT, PATTERNS, render
 from entente.settings import RunSettings
 
 
 def redraw(page: str) -> str:
     """Returns the page with today's scripts and style. Settings that did not exist when it was made have their defaults."""
     [content] = re.findall(r'<script type="application/json" id="content">(.*?)</script>', page, re.DOTALL)
-    values = {**json.loads(content), "patterns": PATTERNS}
+    values = {**json.loads(content), "patterns": PATTERNS, "limit": LIMIT}
     for model in values["models"]:
         model["settings"] = RunSettings(name="page", model=model["settings"]).model.model_dump(mode="json")
     return render(values, re.findall(r'<script type="text/plain" id="weights-\d+">(.*?)</script>', page, re.DOTALL))

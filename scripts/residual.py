@@ -201,23 +201,22 @@ def use(repair: str) -> None:
 
 
 @torch.no_grad()
-def last_word(model: TrainedModel, folder: Path) -> list[float]:
+def last_word(model: TrainedModel, run: Run) -> list[float]:
     """Returns, for the output of each decoder block, the share of positions of the validation references at which a linear
     probe tells the piece that the decoder has just read. Ridge regression to one-hot vectors, fitted on half the sentences."""
-    rows = [line.split("\t")[:2] for line in (folder / "translations" / "valid.tsv").read_text().splitlines()[1:]]
-    vocabulary, transformer = model.vocabulary, cast(Transformer, model.model)
+    texts, vocabulary, transformer = run.translations("valid"), model.vocabulary, cast(Transformer, model.model)
     states: defaultdict[int, list[Tensor]] = defaultdict(list)
     hooks = [
         block.register_forward_hook(lambda *call, i=i: states[i].append(call[-1][0].squeeze(0)))
         for i, block in enumerate(transformer.decoder)
     ]
-    src, tgt = vocabulary.encode_src([row[0] for row in rows]), vocabulary.encode_tgt([row[1] for row in rows])
+    src, tgt = vocabulary.encode_src(texts["source"]), vocabulary.encode_tgt(texts["reference"])
     read = [torch.tensor(ids[:-1]) for ids in tgt]
     for source, target in zip(src, read, strict=True):
         transformer(torch.tensor([source]), target[None])
     for hook in hooks:
         hook.remove()
-    half = len(rows) // 2
+    half = len(read) // 2
     labels, tested = torch.cat(read[:half]), torch.cat(read[half:])
     shares = []
     for vectors in states.values():
@@ -240,7 +239,7 @@ def result(repair: str, steps: int, run: Run) -> dict[str, Any]:
         "test_bleu": run.metrics["test"]["bleu"],
         "gradient_ratio": max(min(norms), 1e-30) / max(norms),  # squares of smaller float32 norms are 0
         "cosines": [last["position cosine", f"{side} {layers} ff"] for side in ("encoder", "decoder")],
-        "last_word": last_word(load(run.directory, "cpu"), run.directory),
+        "last_word": last_word(load(run.directory, "cpu"), run),
         "curve": run.history["valid/nll"],
     }
 
@@ -285,7 +284,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         )
         scores = f"{statistics.fmean(bleu):.2f}{spread} | {statistics.fmean(nll):.3f}"
         measures = f"{statistics.geometric_mean(ratio):.1e} | {cosines}"
-        outcome = "learns" if statistics.fmean(bleu) >= NOTHING else "fails"
+        outcome = LEARNS if statistics.fmean(bleu) >= NOTHING else FAILS
         outcomes = f"{REPAIRS[repair].collapse} | {REPAIRS[repair].query_lost} | {outcome}"
         lines.append(f"| {layers} | {steps:,} | `{repair}` | {outcomes} | {len(group)} | {scores} | {measures} | {shares} |")
     return "\n".join(lines)
@@ -295,16 +294,15 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     """Draws the validation NLL against steps, a line for each run: a panel for each number of layers and steps."""
     panels = [(key, [*group]) for key, group in groupby(rows, key=itemgetter("layers", "steps"))]
     figure = Figure(figsize=(5 * len(panels) + 1.2, 4), layout="constrained")
-    lines = {}
-    for axes, ((layers, steps), group) in zip(
-        figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True
-    ):
+    lines, places = {}, figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, ((layers, steps), group) in zip(places, panels, strict=True):
         for row in group:
             number = [*REPAIRS].index(row["repair"])
             style = {"color": f"C{number % 7}", "linestyle": ("-", "--")[number // 7], "linewidth": 1.2}
             [lines[row["repair"]]] = axes.plot(*zip(*row["curve"], strict=True), **style)
-        axes.set(title=f"{layers} + {layers} layers, {steps:,} steps", xlabel="step", ylabel="validation NLL", ylim=(0, None))
+        axes.set(title=f"{layers} + {layers} layers, {steps:,} steps", xlabel="step", ylabel="validation NLL")
         axes.spines[["top", "right"]].set_visible(False)
+    places[0].set_ylim(bottom=0)  # now that all lines are drawn, since it fixes the top too
     names = [repair for repair in REPAIRS if repair in lines]
     figure.legend([lines[name] for name in names], names, loc="outside right center", frameon=False)
     return figure

@@ -50,7 +50,7 @@ def main(folder: Path, number: int) -> None:
         equal = simulate(sizes, mean, judgement.sigma, [0.0] * len(sizes), number)
         wrong = sum(any(each.verdict in (WORSE, BETTER) for each in differences.values()) for differences in equal)
         unequal = simulate(sizes, mean, judgement.sigma, losses, number)
-        right = sum(differences[place].verdict == WORSE for differences in unequal)
+        right = sum(place in differences and differences[place].verdict == WORSE for differences in unequal)
     print(f'all variants equal the baseline: {wrong / number:.1%} of {number:,} suites call one "worse" or "better"')
     print(f'a variant is {LOSS:g} BLEU worse: {right / number:.1%} of {number:,} suites call it "worse"')
 

@@ -20,7 +20,8 @@ WAYS: dict[str, dict[str, str]] = {"spin": {}, "sleep": {"OMP_WAIT_POLICY": "PAS
 
 
 def work(case: str) -> Callable[[], int]:
-    """Returns a function that makes one step of training, or translates some sentences, and returns their number of tokens."""
+    """Returns a function that makes one step of training and returns its number of tokens, or translates some sentences and
+    returns their number."""
     import torch
 
     from entente.cli import compose

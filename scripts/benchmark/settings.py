@@ -1,6 +1,7 @@
 """Reads the settings of the benchmark and of the runs that it measures. No other module composes the configuration of a run."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +13,12 @@ from entente.errors import InputError
 from entente.settings import RunSettings
 from entente.validation import validate
 
-FILE = cli.CONFIGS / "benchmark.yaml"
+FILE = Path(__file__).with_name("benchmark.yaml")
 PREFIX = "benchmark."
 
 
 def read(arguments: Sequence[str]) -> tuple[SimpleNamespace, dict[str, Any]]:
-    """Returns the settings in configs/benchmark.yaml, with the values of arguments benchmark.KEY=VALUE and, as `birnn`, the
+    """Returns the settings in benchmark.yaml, with the values of arguments benchmark.KEY=VALUE and, as `birnn`, the
     model of the case birnn; and the configuration of a run, composed with the other arguments."""
     settings: Any = OmegaConf.load(FILE)
     cases = [*settings.cases]

@@ -100,7 +100,15 @@ def test_joiners_and_directions_of_some_scripts_are_no_fault() -> None:
 
 def test_broken_encodings_of_a_no_break_space_are_found() -> None:
     """The second byte of à is a no-break space in Latin-1, which other programs turn into a space."""
-    broken_texts = ["l\u00c3\u00a0 bas", "jusqu'\u00c3 la", "\u00c3 Paris", "20\u00c2\u00a0%", "Bonjour\u00c2 !", "20\u00c2 %"]
+    broken_texts = [
+        "l\u00c3\u00a0 bas",
+        "jusqu'\u00c3 la",
+        "\u00c3 Paris",
+        "voil\u00c3",
+        "20\u00c2\u00a0%",
+        "Bonjour\u00c2 !",
+        "20\u00c2 %",
+    ]
     for text in ("le cœur", "Ça", "À demain", "L’œuvre", "Škoda", "Đoković"):
         broken_texts += [text.encode().decode("cp1252", errors="ignore")]
     for broken in broken_texts:

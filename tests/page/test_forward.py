@@ -161,7 +161,7 @@ def test_search_finds_the_same_hypotheses(name: str, beam: int, penalty: float, 
 def test_the_tokenizer_gives_the_same_pieces_text_and_words(type: str, plain: bool, tags: tuple[str, ...], page: Page) -> None:
     trained = Tokenizer.train([*FRENCH, "Où est l’œuvre ? Là-bas, à côté…", "日本語 😀 a b  c"] * 5, 420, type, tags)
     tokenizer, generator = Tokenizer(trained.model, plain=plain), random.Random(1)
-    alphabet = [*" \t\n\r\0▁▅.,'’ʼ?!-aàeéœßİ日本語😀한\u0301\u00ad\u200d\u00a0\u2028\u0085abcLlJjt"]
+    alphabet = [*" \t\n\r\0▁▅.,'’ʼ?!-aàeéœßİςև日本語😀한\u0301\u00ad\u200d\u00a0\u2028\u0085abcLlJjt"]
     lines = [*FRENCH, "l’été ? Qu'est-ce que c’est ;", "", " ", "▁▁ <s> <0x41> </s>", "aujourd'hui, jusqu'à l'aube"]
     lines += ["<bt> Le chat dort.", "Le <bt><web> chat<bt>", "<bt", "<BT> <web>"]
     lines += ["".join(generator.choices(alphabet, k=generator.randrange(30))) for _ in range(300)]

@@ -1,5 +1,6 @@
 """The page in a browser: its numbers, each action, the address, and that it needs no network. The models are untrained."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -338,6 +339,7 @@ def test_python_prints_what_the_page_shows(pages: dict[str, Path], browser: Page
         ("chat " * 61, 'beam=1, prefix="")'),
         ("Il dort. Il mange. Oui.", 'beam=1, prefix="")'),
         ("Il dort. Il mange.", "beam=1)"),
+        ("Он спит. Она ест. Они идут.", 'beam=1, prefix="")'),
     ):
         page.evaluate(f"update({{ source: {source!r} }})")
         expect(page.locator("#python")).to_contain_text(call)
@@ -389,6 +391,7 @@ def test_the_address_restores_everything_and_python_reads_it(pages: dict[str, Pa
 def test_interventions_are_written_as_python_writes_them(pages: dict[str, Path], browser: Page) -> None:
     made = [
         functions.mute("cross", layer=2, head=1),
+        {"mute": "cross", "layer": None, "head": 1},
         functions.mute("decoder", to="uniform"),
         functions.mute("encoder", layer=1, head=2, to=[0.5, -1.0]),
         functions.mute_part("word"),
@@ -444,10 +447,12 @@ def test_the_command_writes_a_page_of_a_run(base: Path, tmp_path: Path, browser:
         assert (refused.code, refused.err.count("\n")) == (2, 1) and problem in refused.err, refused.err
     for file in ("checkpoints/best.ckpt", "metrics.json"):  # a model that is kept on its own, with its scores next to it
         shutil.copy(base / "run" / file, tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics | {"news": metrics["valid"]}))  # a test set by name
     (tmp_path / "in.txt").write_text("chat " * 200 + "\n" + (base / "in.txt").read_text(encoding="utf-8"), encoding="utf-8")
     ended = run(f"page {tmp_path / 'best.ckpt'} input={tmp_path / 'in.txt'} output={tmp_path / 'lines.html'}", base)
     assert ended.code == 0, ended.err
     page = opened(browser, tmp_path / "lines.html")
     assert page.evaluate("CONTENT.sentences[1]") == {"source": "Le chien suit le garçon.", "reference": "", "gold": None}
     assert page.locator(".card h3").inner_text().startswith(f"{tmp_path.name}/best.ckpt ")
-    assert page.evaluate("CONTENT.models[0].score.split") == "valid"
+    assert page.evaluate("CONTENT.models[0].score.split") == "news"

@@ -50,6 +50,11 @@ def test_simulated_variants_are_pooled_with_the_baseline() -> None:
     assert {difference.method for difference in differences.values()} == {DUNNETT}
 
 
+def test_a_variant_of_one_seed_that_is_far_away_has_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate.main(write_suite(tmp_path / "suite", {"baseline": 2, "a": 1}, 12.0), 50)
+    assert shares(capsys.readouterr().out)[1] < 100
+
+
 def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="their deviation is unknown"):
         simulate.main(write_suite(tmp_path / "suite", {"baseline": 1, "a": 1}, 0.3), 10)

@@ -83,8 +83,9 @@ def _of_corpus(data: TranslationData) -> list[Sentence]:
 
 def _of_file(settings: PageSettings, folder: Path) -> list[Sentence]:
     """Returns the sentences of `input`, or those of the run's translations of its test split."""
-    files = [*sorted((folder / "translations").glob("test*.tsv")), folder / "translations" / "valid.tsv"]
-    path = Path(settings.input) if settings.input else next((file for file in files if file.is_file()), None)
+    stored = (folder / "translations").glob("*.tsv")
+    files = sorted(stored, key=lambda file: (file.stem == "valid", not file.name.startswith("test"), file.name))
+    path = Path(settings.input) if settings.input else next(iter(files), None)
     if not path:
         raise InputError(f"{folder}: no translations/*.tsv with sentences to show; give input=FILE, a sentence per line")
     lines = [*raw_lines(path)][0 if settings.input else 1 :]  # the run's own files have a heading

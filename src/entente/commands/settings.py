@@ -111,7 +111,7 @@ class TranslateSettings(DecodingSettings):
     input: File | None = setting(None, "text file, plain or compressed; null: standard input, or a prompt in a terminal")
     output: File | None = setting(None, "file for the translations; null: standard output")
     scores: bool = setting(
-        False, "add two columns: the mean log-probability of a piece; flags: too_long, cut, unseen (words), numbers"
+        False, "add two columns: the mean log-probability of a piece; flags: too_long, cut, unseen (words), numbers (replaced)"
     )
 
     def conflicts(self) -> Iterator[str]:

@@ -48,7 +48,9 @@ PATTERNS = {  # searched for in the text as it is in the file
         rf"</?[a-z][\w:-]*(?:\s+(?:{ALONE}))*(?:\s+[\w:-]+\s?=[^<>]*>|\s*/?>)|<!(?:--|\[CDATA\[|doctype)|<\?xml", re.IGNORECASE
     ),
     # UTF-8 read as Windows-1252 or Latin-1. The second byte of à becomes a no-break space, which a program may have changed.
-    "encoding": re.compile("\ufffd|[ÂÃÄÅÐÑ][\x80-¿ŒœŠšŸŽžƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã\\s|\\wÂ [?!:;»%€]"),
+    "encoding": re.compile(
+        "\ufffd|[ÂÃÄÅÐÑ][\x80-¿ŒœŠšŸŽžƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]|(?:^|[\\sa-zà-ÿ'’])Ã(?:\\s|$)|\\wÂ [?!:;»%€]"
+    ),
 }
 JOINERS = re.compile("[\u200c\u200d]")  # with which some scripts spell
 COMMON, OTHER_LANGUAGE = 8, -1.0  # pairs with a word that tells the sides apart; the mean log-odds of a sentence's words

@@ -21,7 +21,7 @@ from entente.validation import to_text
 
 FOLDER = Path(__file__).parent
 SCRIPTS = ("forward.js", "tokenizer.js", "search.js", "interventions.js", "texts.js", "map.js", "view.js")
-LIMIT = 128  # pieces that the page reads, as in view.js
+LIMIT = 128  # pieces that the page reads
 # Regular expressions with which text is cleaned and split into words: they mean the same in JavaScript.
 PATTERNS = {
     "invisible": text.INVISIBLE.pattern,
@@ -63,6 +63,7 @@ def html(models: Sequence[Shown], sentences: Sequence[Sentence]) -> str:
         "models": [_model(shown, models[0].run) | {"shapes": of_model} for shown, of_model in zip(models, shapes, strict=True)],
         "sentences": [_sentence(sentence, models[0].run.vocabulary) for sentence in sentences],
         "patterns": PATTERNS,
+        "limit": LIMIT,
     }
     return render(content, values)
 
@@ -95,7 +96,7 @@ def _model(shown: Shown, first: TrainedRun) -> dict[str, Any]:
     run, vocabulary = shown.run, shown.run.vocabulary
     settings, others = dict(run.settings.model), dict(first.settings.model)
     differences = {key: value for key, value in settings.items() if others.get(key) != value}
-    splits = [split for split in shown.metrics if split.startswith("test")] or [*shown.metrics]
+    splits = [split for split in shown.metrics if split != "valid"] or [*shown.metrics]
     search = run.settings.search.model_dump(include={"length_penalty", "length_factor", "length_offset"})
     return {
         "name": shown.name,

@@ -152,6 +152,7 @@ function asPython(intervention) {
   const kind = KINDS.find((name) => name in intervention), { [kind]: first, part, factor, row, column, value, values, ...named } = intervention;
   if (part) return `mute_part("${part}")`;
   const places = [kind === "no_residual" && first === "both" ? undefined : first, factor, row, column ?? values, value];
-  const keys = Object.entries(named).map(([key, setting]) => `${key}=${quoted(setting)}`);
+  const settings = Object.entries(named).filter(([, setting]) => setting !== null);
+  const keys = settings.map(([key, setting]) => `${key}=${quoted(setting)}`);
   return `${column === undefined ? kind : "cell"}(${[...places.filter((x) => x !== undefined).map(quoted), ...keys].join(", ")})`;
 }

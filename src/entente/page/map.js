@@ -69,7 +69,7 @@ function headCell({ data, model }, rows, layer, head) {
     error !== undefined && ["cross", "alignment"].includes(kind) && element("span", { title: say("errorHint") }, say("error", { n: format(error, 3) })),
   ];
   const muting = isAlignment ? { mute: kind, to: "uniform" } : { mute: kind, layer, head }, isMuted = has(muting);
-  const label = headLabel(kind, layer, head), open = () => update({ layer, head, row: state.row, column: null });
+  const label = headLabel(kind, layer, head), open = () => update({ layer, head, column: null });
   return element("div", { class: isMuted ? "head muted" : "head" },
     !isAlignment && element("span", {}, say("head", { n: head })),
     element("button", { class: "open", "aria-pressed": String(isOpen), "aria-label": label, title: label, onclick: open, "data-key": label }, canvas),

@@ -123,7 +123,7 @@ function compile({ unspaced, character, ...whole }) {
 const WHITE = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"; // Python's white space
 const EDGES = new RegExp(`^[${WHITE}]+|[${WHITE}]+$`, "g");
 
-/** Cleans a line as all text is cleaned before it is tokenized (data/files.py). */
+/** Cleans a line as all text is cleaned before it is tokenized (data/text.py). */
 function clean(line, { invisible, spaces }) {
   return line.replace(invisible, "").replace(spaces, " ").normalize("NFC").replace(EDGES, "");
 }
@@ -172,8 +172,13 @@ function mergePieces(weights, rows, columns) {
   );
 }
 
+/** Folds case as Python's casefold does: letter by letter, so that the sigma at the end of a word becomes a usual one. */
+function casefold(text) {
+  return [...text.toLowerCase()].map((letter) => (letter === "ı" ? letter : letter.toUpperCase().toLowerCase())).join("");
+}
+
 /** Returns the distinct words of a text as `words` of a checkpoint stores them. */
 function distinctWords(text, { unspaced, character }) {
   const word = new RegExp(`(?=[\\p{L}\\p{N}_])${character}|[[\\p{L}\\p{N}_]--[${unspaced}]]+`, "gv");
-  return [...new Set(text.toLowerCase().replaceAll("ß", "ss").match(word) ?? [])];
+  return [...new Set(casefold(text).match(word) ?? [])];
 }

@@ -4,7 +4,7 @@ changes it, computes what has to be computed, and draws everything again. map.js
 
 const CONTENT = JSON.parse(document.getElementById("content").textContent);
 const PATTERNS = compile(CONTENT.patterns);
-const LIMIT = 128; // pieces that the page reads
+const LIMIT = CONTENT.limit; // pieces that the page reads
 const ALTERNATIVES = 5; // likeliest pieces shown at each place
 const TYPING_PAUSE = 200; // milliseconds
 const DEFAULTS = {
@@ -400,7 +400,7 @@ function drawActive({ data }) {
   const names = [...new Set(active.map((each) => asPython(each).replace(/\(.*/s, "")))].sort();
   const quoted = JSON.stringify(state.source), target = JSON.stringify(state.target);
   // Without a prefix, Python divides a text that is long or may have three sentences, and translates one in capitals as if it were not.
-  const isUnusual = state.source.split(/\s+/).length > 60 || (state.source.match(/[.!?…؟।]\W*\s/g) ?? []).length > 1 || (state.source === state.source.toUpperCase() && state.source !== state.source.toLowerCase());
+  const isUnusual = state.source.split(/\s+/).length > 60 || (state.source.match(/[.!?…؟।][^\p{L}\p{N}]*\s/gu) ?? []).length > 1 || (state.source === state.source.toUpperCase() && state.source !== state.source.toLowerCase());
   const prefix = state.mode === "begins" ? `, prefix=${target}` : isUnusual ? ', prefix=""' : "";
   const call = state.mode === "is" ? `score(${quoted}, ${target})` : `translate(${quoted}, beam=1${prefix})`;
   byId("python").textContent = [
