@@ -130,18 +130,7 @@ def test_text_in_a_sweep_is_what_was_typed(trained: list[RunSettings], tmp_path:
     ]
 
 
-TEXTS = [
-    "Il n'est pas",
-    "Oui, non : (a) = b ?",
-    '"Bonjour", dit-il',
-    r"\"oui\" \\",
-    "${x}",
-    "no",
-    "3",
-    "null",
-    "[a] {b",
-    "",
-]
+TEXTS = ["Il n'est pas", "Oui, non : (a) = b ?", '"Bonjour", dit-il', r"\"oui\" \\", "${x}", "no", "3", "null", "[a] {b", ""]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -190,11 +179,6 @@ def test_settings_have_the_composed_values(overrides: list[str], values: dict[st
     assert {key: stored[key] for key in values} == values
 
 
-def write_run(folder: Path, config: str) -> None:
-    (folder / "run").mkdir()
-    (folder / "run" / "config.yaml").write_text(config, encoding="utf-8")
-
-
 def resumed(*overrides: str) -> RunSettings:
     composition = compose("train", ["resume=run", *overrides])
     return resumed_settings(validate(RunSettings, composition.values), composition)
@@ -203,7 +187,8 @@ def resumed(*overrides: str) -> RunSettings:
 def test_a_run_is_resumed_with_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     stored = validate(RunSettings, compose("train", ["seed=9", "trainer.threads=4", "trainer.max_steps=5"]).values)
-    write_run(tmp_path, yaml.safe_dump(stored.stored()))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(stored.stored()), encoding="utf-8")
     assert resumed() == stored.model_copy(update={"resume": "run"})
     changed = resumed("trainer.threads=2", "output_dir=here")
     assert (changed.seed, changed.trainer.threads, changed.trainer.max_steps, changed.output_dir) == (9, 2, 5, "here")

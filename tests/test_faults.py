@@ -2,7 +2,6 @@
 same bits as a run without a fault."""
 
 import builtins
-import errno
 import io
 import json
 import os
@@ -41,21 +40,14 @@ def full_disk(folder: Path, n: int) -> Iterator[list[str]]:
     names: list[str] = []
     open_file = io.open
 
-    class Raw(io.FileIO):
-        def write(self, data: Any) -> int:
-            if self.fails:  # type: ignore[attr-defined]
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return super().write(data)
-
-    def opened(file: Any, mode: str = "r", buffering: int = -1, *text: Any, **options: Any) -> Any:
+    def opened(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         path = Path("/") if isinstance(file, int) else Path(os.fsdecode(file)).absolute()
-        if not set(mode) & set("wax+") or not path.is_relative_to(folder.resolve()):
-            return open_file(file, mode, buffering, *text, **options)
-        names.append(path.name)
-        raw = Raw(file, "".join(set(mode) - set("bt")))
-        raw.fails = 0 < n <= len(names)  # type: ignore[attr-defined]
-        binary: Any = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
-        return binary if "b" in mode else io.TextIOWrapper(binary, *text, **options)
+        if set(mode) & set("wax") and path.is_relative_to(folder.resolve()):
+            names.append(path.name)
+            if 0 < n <= len(names):
+                path.touch()
+                file, mode = "/dev/full", mode.replace("x", "w")
+        return open_file(file, mode, *arguments, **options)
 
     with patch.object(builtins, "open", opened), patch.object(io, "open", opened):
         yield names

@@ -46,11 +46,12 @@ CHINESE = ["我们今天喜欢苹果。", "他每天买书。", "你想要茶。
 LANGUAGES = {"zh": "zh zho_Hans zh-TW cmn", "char": "ja jpn ko th km-KH lo my", "13a": "fr en vi tr"}
 
 
-@pytest.mark.parametrize(("tokenize", "language"), [(name, code) for name in LANGUAGES for code in LANGUAGES[name].split()])
-def test_bleu_fits_the_target_language(tokenize: str, language: str, tmp_path: Path) -> None:
-    settings = RunSettings(name="r", data=FilesSettings(src="de", tgt=language, train="x"))
-    assert bleu_tokenizer(settings, settings.evaluation) == tokenize
-    assert bleu_tokenizer(settings, EvaluationSettings(tokenize="intl")) == "intl"
+@pytest.mark.parametrize("tokenize", LANGUAGES)
+def test_bleu_fits_the_target_language(tokenize: str, tmp_path: Path) -> None:
+    for language in LANGUAGES[tokenize].split():
+        settings = RunSettings(name="r", data=FilesSettings(src="de", tgt=language, train="x"))
+        assert bleu_tokenizer(settings, settings.evaluation) == tokenize, language
+        assert bleu_tokenizer(settings, EvaluationSettings(tokenize="intl")) == "intl"
     hypotheses = [CHINESE[0].replace("喜欢", "想要"), *CHINESE[1:]]
     evaluation = Evaluation(CHINESE, CHINESE, hypotheses, nll=0.0, cut=0, tokenize=tokenize)
     metrics = evaluation.metrics(["chrf"])

@@ -210,7 +210,7 @@ def charts(html: str) -> list[str]:
     return [gzip.decompress(base64.b64decode(image)).decode() for image in re.findall(r"data-svg=\"([^\"]+)", html)]
 
 
-def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison, suite: Suite) -> None:
+def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None:
     assert {row["variant"]: (row["verdict"], row["finished"], row["runs"]) for row in comparison.rows} == {
         "baseline": ("baseline", 2, 2),
         "twin": ("no difference found", 2, 2),

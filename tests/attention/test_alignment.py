@@ -28,15 +28,7 @@ from entente.attention.alignment import (
     words_of,
 )
 from entente.attention.diagnose import diagnose
-from entente.attention.numbers import (
-    CORRELATIONS,
-    by_head,
-    correlations,
-    measure,
-    measure_split,
-    occlusion,
-    pairs_of,
-)
+from entente.attention.numbers import CORRELATIONS, by_head, correlations, measure, measure_split, occlusion, pairs_of
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record, record_batch
 from entente.data.alignments import Gold, pharaoh, read_pharaoh
 from entente.data.corpora import Corpus

@@ -35,7 +35,7 @@ from entente.errors import InputError
 from entente.fast.attach import attach
 from entente.models.seq2seq import Seq2Seq, pad
 from entente.settings import SearchSettings
-from numerics import REAL, close, logits, logits_in_chunks, model_of
+from numerics import REAL, close, has_hooks, logits, logits_in_chunks, model_of
 
 OF_TRANSFORMER: dict[str, Intervention] = {
     "mute": mute("cross", layer=2, head=1),
@@ -100,17 +100,6 @@ def test_search_with_the_cache_scores_its_outputs_as_teacher_forcing_does(name: 
             row[:, model.pad_id] = -torch.inf
             scores = row.log_softmax(-1).gather(1, produced[:, None])
             assert float(scores.sum().detach()) == pytest.approx(best.score, abs=1e-9)
-
-
-@pytest.mark.parametrize(("name", "key"), CASES)
-def test_steps_one_at_a_time_equal_all_at_once(name: str, key: str, src: Tensor, tgt: Tensor) -> None:
-    model = attach(small(name, spread=0.3))
-    with intervene(model, [of(name, key)]):
-        close(logits_in_chunks(model, src, tgt, [1] * T), logits(model, src, tgt))
-
-
-def has_hooks(model: Seq2Seq) -> bool:
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 Weights = Callable[[Any], Iterable[Tensor]]
@@ -179,10 +168,7 @@ def recorded(
 ) -> tuple[Tensor, Tensor]:
     """Returns the logits, and the activation with this name: (B, T, H, K), or (B, T, S) with H = 1 as (B, H, T, S)."""
     values: list[Tensor] = []
-    with (
-        intervene(model, interventions, vocabulary),
-        hooked(model, [(name, lambda value, hook: values.append(value.clone()))]),
-    ):
+    with intervene(model, interventions, vocabulary), hooked(model, [(name, lambda value, hook: values.append(value.clone()))]):
         output = logits(model, src, tgt)
     value = torch.cat(values, dim=-2 if "alignment" in name else 0)
     return output, value if value.dim() == 4 else value.unsqueeze(1)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from matplotlib import get_data_path
 from matplotlib.colors import to_rgba
-from torch import Tensor, nn
+from torch import Tensor
 
 from conftest import ENGLISH, FRENCH, SIZES
 from entente.attention import draw as module
@@ -18,7 +18,7 @@ from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_heads,
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, KIND_NAMES, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Vocabulary
 from entente.models.seq2seq import pad
-from numerics import model_of, recorded
+from numerics import has_hooks, model_of, recorded
 
 LAYERS, HEADS = SIZES["transformer"]["n_layers"], SIZES["transformer"]["n_heads"]
 EXPECTED = {"transformer": {ENCODER, DECODER, CROSS}, "birnn": {ALIGNMENT}}
@@ -27,10 +27,6 @@ EXPECTED = {"transformer": {ENCODER, DECODER, CROSS}, "birnn": {ALIGNMENT}}
 @pytest.fixture(scope="module")
 def ids(vocabulary: Vocabulary) -> tuple[list[list[int]], list[list[int]]]:
     return vocabulary.encode_src(FRENCH), vocabulary.tgt.encode_all(ENGLISH)
-
-
-def hooks(model: nn.Module) -> int:
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
 
 def test_kinds_sizes_and_labels_at_both_ends(name: str, vocabulary: Vocabulary, ids: Any) -> None:
@@ -85,7 +81,7 @@ def test_recording_does_not_change_a_training_step(name: str, precision: str, vo
             loss = model.output(hidden).float().square().mean()
         loss.backward()
         assert [module.training for module in model.modules()] == modes
-        assert hooks(model) == 0
+        assert not has_hooks(model)
         return [p.grad for p in model.parameters() if p.grad is not None], torch.get_rng_state(), maps
 
     gradients, state, _ = step(recorded=False)

@@ -18,6 +18,7 @@ from entente.attention.trace import Labels, examples, trace
 from entente.errors import InputError
 from entente.models.attention import rotate
 from entente.models.seq2seq import Seq2Seq, pad
+from numerics import has_hooks
 
 S, T = 7, 5
 LAYER, HEAD, STEP = 2, 2, 3  # counted from 1; there are 2 layers and 3 heads
@@ -292,7 +293,7 @@ def test_an_error_leaves_no_hooks(batch: Batch, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(model, "decode", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         trace_of(model, batch, "cross")
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not has_hooks(model)
     assert not torch.overrides._get_current_function_mode_stack()
 
 

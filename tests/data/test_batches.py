@@ -74,17 +74,6 @@ def test_an_epoch_is_sorted_by_length_then_at_random_and_its_batches_are_shuffle
         assert max(batch.src.numel(), batch.tgt.numel()) <= max_tokens
 
 
-def test_the_order_is_a_function_of_seed_and_epoch() -> None:
-    pairs = random_rows(seed=5, pairs=307)
-    orders = {(seed, n): rows_of_epoch(training_batches(pairs, seed=seed), n) for seed in (1, 2) for n in (0, 1, 2)}
-    batches = training_batches(pairs, seed=1)
-    assert [rows_of_epoch(batches, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # in any order of calls
-    for a, b in itertools.combinations(orders.values(), 2):
-        assert a != b and sorted(map(sorted, a)) != sorted(map(sorted, b))  # the pairs are grouped differently
-    widths = [max(len(pairs[1][i]) for i in batch) for batch in orders[1, 0]]
-    assert widths not in (sorted(widths), sorted(widths)[::-1])  # not sorted by length
-
-
 def test_a_pair_keeps_its_weight_if_an_earlier_one_is_too_long() -> None:
     pairs = [rows([3, 29, 5, 7])] * 2
     batches = training_batches((pairs[0], pairs[1]), max_tokens=23, weights=np.array([1, 2, 3, 1], np.int16))

@@ -24,6 +24,7 @@ from entente.errors import InputError
 
 BY_NAME = Columns(("fr", "en"))
 BY_NUMBER = Columns(("fr", "en"), (1, 2))
+Read = Callable[..., list[Pair]]
 SWAPPED = Columns(("fr", "en"), (2, 1))
 
 
@@ -117,7 +118,7 @@ def test_text_may_be_compressed_and_have_a_byte_order_mark(tmp_path: Path, name:
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Callable[..., list[Pair]]:
+def read(tmp_path: Path) -> Read:
     def read(name: str, content: str | bytes, columns: Columns = BY_NAME) -> list[Pair]:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         return cleaned(read_pairs(tmp_path / name, columns))
@@ -125,14 +126,14 @@ def read(tmp_path: Path) -> Callable[..., list[Pair]]:
     return read
 
 
-def test_a_line_without_text_is_a_pair_without_text(read: Callable[..., list[Pair]]) -> None:
+def test_a_line_without_text_is_a_pair_without_text(read: Read) -> None:
     expected = [("a", "b"), ("", ""), ("", ""), ("c", "d"), ("", "")]
     assert read("x.tsv", "a\tb\n\n \t\u00a0\nc\td\n\n", BY_NUMBER) == expected
     assert read("x.csv", 'a,b\n\n ,\u00a0\nc,"d"\n\n', BY_NUMBER) == expected
     assert read("x.jsonl", '{"fr":"a","en":"b"}\n\n{"fr":"","en":""}\n{"fr":"c","en":"d"}\n\n') == expected
 
 
-def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) -> None:
+def test_quotes_in_csv_may_enclose_line_breaks(read: Read) -> None:
     text = 'fr,en\r\n"Il dit ""oui"", puis\r\nnon.","He said\n""yes""."\r\nun,"a\rb"\n5" de neige,x\n'
     expected = [('Il dit "oui", puis non.', 'He said "yes".'), ("un", "a\rb"), ('5" de neige', "x")]
     assert read("x.csv", text) == expected
@@ -166,13 +167,13 @@ def test_a_pair_comes_with_the_number_of_its_first_line(tmp_path: Path) -> None:
         (SWAPPED, "en\tfr\na\tb", [("fr", "en"), ("b", "a")]),  # not a heading, since both columns are numbers
     ],
 )
-def test_headings_are_recognised(read: Callable[..., list[Pair]], columns: Columns, text: str, expected: list[Pair]) -> None:
+def test_headings_are_recognised(read: Read, columns: Columns, text: str, expected: list[Pair]) -> None:
     assert read("x.tsv", text, columns) == expected
     for delimiter in ",;|":
         assert read("x.csv", text.replace("\t", delimiter), columns) == expected
 
 
-def test_keys_and_columns_by_name(read: Callable[..., list[Pair]]) -> None:
+def test_keys_and_columns_by_name(read: Read) -> None:
     named = Columns(("fr", "en"), ("French", "English"))
     assert read("x.jsonl", '{"French": "a", "English": "b"}', named) == [("a", "b")]
     assert read("x.jsonl", '{"translation": {"English": "b", "French": "a"}}', named) == [("a", "b")]
@@ -222,7 +223,7 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
     ],
 )  # fmt: skip
 def test_a_bad_file_is_an_error_with_its_place(
-    read: Callable[..., list[Pair]], tmp_path: Path, name: str, content: str | bytes, columns: Columns, message: str
+    read: Read, tmp_path: Path, name: str, content: str | bytes, columns: Columns, message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as error:
         read(name, content, columns)

@@ -107,11 +107,11 @@ def books(tmp_path: Path) -> Callable[..., Path]:
 SPLIT = {"valid": 11, "test": 7, "seed": 1}
 
 
-def opus_books(path: object, subset: str | None = "en-fr", cache_dir: Path | None = None, **changes: Any) -> Corpus:
-    return read_corpus(OpusBooksSettings(**{"path": str(path), "subset": subset, "split": SPLIT, **changes}), cache_dir)
+def opus_books(path: object, cache_dir: Path | None = None, **changes: Any) -> Corpus:
+    return read_corpus(OpusBooksSettings(**{"path": str(path), "subset": "en-fr", "split": SPLIT, **changes}), cache_dir)
 
 
-def test_a_data_set_in_the_format_of_the_hub_is_split(books: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_data_set_in_the_format_of_the_hub_is_split(books: Callable[..., Path]) -> None:
     file = books("books/en-fr/train-00000-of-00002.parquet", 0, 61)
     books("books/en-fr/train-00001-of-00002.parquet", 61, 101)
     corpus = opus_books(file.parent)
@@ -123,22 +123,12 @@ def test_a_data_set_in_the_format_of_the_hub_is_split(books: Callable[..., Path]
     assert (back.valid["src"][:], back.valid["tgt"][:]) == (corpus.valid["tgt"][:], corpus.valid["src"][:])
 
 
-def test_an_unreadable_data_set_is_an_error(
-    books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_data_set_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=r"^data\.path=nobody/nothing data\.subset=en-fr: neither a local path nor .* \(.+\)$"):
         opus_books("nobody/nothing")
     with pytest.raises(InputError, match=r"there is no Parquet file in "):
         opus_books(tmp_path)
-    file = books("x.parquet", 0, 23)
-    with pytest.raises(InputError, match=r"x\.parquet: no column is named de or src; "):
-        opus_books(file, src="de")
-    with pytest.raises(InputError, match="of 23 pairs, none is left for train"):
-        opus_books(file, split={"valid": 20, "test": 3, "seed": 1})
-    file.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(InputError, match="not a Parquet file, or a damaged one"):
-        opus_books(file)
 
 
 def test_the_hub_is_read_by_its_library(books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,23 +186,6 @@ def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_pen
     assert search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)[0][0].tokens == [1]
 
 
-@pytest.mark.parametrize(
-    ("ends", "limit", "expected"),
-    [
-        (0.09, 5, [([1, 1, 1, 1], True), ([1, 1, 1], True)]),  # the first scores -1.7; [1] * 5 scores -0.3, but has not ended
-        (0.09, 1, [([], True), ([1], False)]),  # only one hypothesis has ended
-        (1e-9, 1, [([1], False), ([0], False)]),  # no hypothesis has ended
-    ],
-    ids=["enough ended", "one ended", "none ended"],
-)
-def test_at_the_limit_ended_hypotheses_come_first(ends: float, limit: int, expected: list[tuple[list[int], bool]]) -> None:
-    model = Table([[0.01, 0.99 - ends, ends, 1e-9]] * limit)
-    for n_best in (1, 2):
-        settings = SearchSettings(beam=2, n_best=n_best, length_factor=0, length_offset=limit)
-        [hypotheses] = search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)
-        assert [(h.tokens, h.ended) for h in hypotheses] == expected[:n_best]
-
-
 # Narrow beams
 
 
@@ -237,33 +220,6 @@ def test_a_translation_begins_as_it_must(name: str, beam: int, length_penalty: f
             expected = naive_beam(model, alone, settings, limit, beginning)
             assert_same(hypotheses, hypotheses_of(expected, settings))
             assert all(h.tokens[: len(beginning)] == beginning for h in hypotheses)
-
-
-# Limits
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_the_length_limit_is_that_of_each_sentence_and_counts_the_end_symbol(name: str, beam: int) -> None:
-    settings = SearchSettings(beam=beam, length_factor=1.5, length_offset=2)
-    model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
-    results = search(model, src, settings, BOS, eos=PAD)  # padding is never produced, so no translation ends
-    assert [len(n_best[0].tokens) for n_best in results] == [int(1.5 * n) + 2 for n in LENGTHS]
-    assert not any(h.ended for n_best in results for h in n_best)
-    model.output.register_forward_hook(lambda _, __, logits: logits + 50 * torch.eye(V, dtype=logits.dtype)[EOS])
-    results = search(model, src, SearchSettings(beam=beam, length_factor=0, length_offset=1), BOS, EOS)
-    assert [(n_best[0].tokens, n_best[0].ended) for n_best in results] == [([], True)] * len(LENGTHS)
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_padding_is_never_produced_even_if_it_scores_highest(name: str, beam: int) -> None:
-    settings = SearchSettings(beam=beam, n_best=beam, **LIMITED)
-    model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
-    expected = search(model, src, settings, BOS, EOS)
-    model.output.register_forward_hook(lambda _, __, logits: logits + 50 * torch.eye(V, dtype=logits.dtype)[PAD])
-    actual = search(model, src, settings, BOS, EOS)
-    assert PAD not in {token for n_best in actual for h in n_best for token in h.tokens}
-    for n_best, other in zip(actual, expected, strict=True):
-        assert_same(n_best, other)
 
 
 def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> None:

@@ -28,30 +28,16 @@ from tiny import SMALL, VERBS, WORDS, write_corpus
 package = pytest.importorskip("ctranslate2")
 
 # The ablations that each format holds.
-TRAINING = {
-    "baseline",
-    "equal_heads",
-    "layers_1",
-    "layers_2",
-    "layers_4",
-    "one_head",
-    "no_dropout",
-    "no_label_smoothing",
-    "no_warmup",
-    "zero_init",
-}
+TRAINING = {"baseline", "equal_heads", "layers_1", "layers_2", "layers_4", "one_head", "no_dropout", "no_label_smoothing"}
+TRAINING |= {"no_warmup", "zero_init"}
 CTRANSLATE2 = TRAINING | {"untied", "post_norm", "learned_positions", "no_positions", "rms_norm", "swiglu", "rotary"}
 VARIANTS = sorted(variant for name, variant in BROKEN if name == "transformer")
 LIMIT = 13
 
 
-def sentences(count: int, longest: int = 13) -> list[str]:
-    """Returns `count` random sentences of 1 to `longest` words."""
-    generator = random.Random(3)
-    return [" ".join(generator.choices([*WORDS, *VERBS], k=generator.randint(1, longest))) for _ in range(count)]
-
-
-SRC, TGT = sentences(11), [*WORDS.values(), *VERBS.values()]
+GENERATOR = random.Random(3)
+SRC = [" ".join(GENERATOR.choices([*WORDS, *VERBS], k=GENERATOR.randint(1, 13))) for _ in range(11)]
+TGT = [*WORDS.values(), *VERBS.values()]
 VOCABULARY = Vocabulary(Tokenizer.train([*WORDS, *VERBS] * 3, 307), Tokenizer.train(TGT * 3, 293), joint=False)
 JOINT = Vocabulary(VOCABULARY.src, VOCABULARY.src, joint=True)
 
@@ -68,14 +54,14 @@ def loaded(vocabulary: Vocabulary = VOCABULARY, name: str = "transformer", **cha
     return TrainedRun(model, vocabulary, settings, {}, 0, frozenset())
 
 
-def assert_equal(run: TrainedRun, folder: Path, beam: int = 1, texts: list[str] = SRC, limit: int = LIMIT) -> None:
+def assert_equal(run: TrainedRun, folder: Path, texts: list[str] = SRC, limit: int = LIMIT) -> None:
     """Asserts that CTranslate2 gives the tokens of our search, and scores equal up to rounding."""
-    search = SearchSettings(beam=beam, length_factor=0, length_offset=limit, length_penalty=0)
+    search = SearchSettings(length_factor=0, length_offset=limit, length_penalty=0)
     ours = [n_best[0] for n_best in translate(run.model, run.vocabulary, texts, search)]
     ctranslate2.write(run, folder, positions=1100)
     translator = package.Translator(str(folder), intra_threads=1)
     pieces = [run.vocabulary.src.pieces(ids) for ids in run.vocabulary.encode_src(texts)]
-    options = {"beam_size": beam, "length_penalty": 0, "max_decoding_length": limit, "return_scores": True, "patience": 2}
+    options = {"beam_size": 1, "length_penalty": 0, "max_decoding_length": limit, "return_scores": True}
     theirs = translator.translate_batch(pieces, return_end_token=True, max_input_length=0, **options)
     for hypothesis, result in zip(ours, theirs, strict=True):
         tokens = run.vocabulary.tgt.pieces([*hypothesis.tokens, *([EOS] if hypothesis.ended else [])])
@@ -167,7 +153,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a trained run (`run`), which reads punctuation as people type it, and a text to translate (`in.txt`)."""
     folder = tmp_path_factory.mktemp("export")
     settings = [*write_corpus(folder), *SMALL["transformer"], "optim.lr=5e-3", "optim.warmup=20", "views.attention=false"]
-    settings += ["trainer.max_steps=120", "trainer.validate_every=120", "trainer.threads=1", "data.tokenizer.plain_source=true"]
+    settings += ["trainer.max_steps=120", "trainer.validate_every=120", "data.tokenizer.plain_source=true"]
     ended = command(f"train name=run output_dir=. {' '.join(settings)}", folder)
     assert ended.code == 0, ended
     lines = (folder / "test.fr").read_text(encoding="utf-8").splitlines()
@@ -213,19 +199,8 @@ def test_int8_is_smaller_and_says_how_many_translations_are_equal(trained: Path,
     assert sizes[1] < 0.9 * sizes[0]
 
 
-def test_an_export_that_is_refused_writes_nothing(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "old").mkdir()
+def test_a_package_that_is_not_installed_is_named(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)  # importing ctranslate2 fails, as if it were not installed
-    for words, line in (
-        (
-            "format=ctranslate2 output=new",
-            "format=ctranslate2: the package ctranslate2 cannot be loaded .+; run pip install ctranslate2",
-        ),
-        ("format=huggingface quantization=int8 output=a/b/new", "format=huggingface quantization=int8: only .+"),
-        ("format=huggingface output=old", "output=old: exists already; .+"),
-        ("format=huggingface output=new input=none", "none: No such file or directory"),
-    ):
-        ended = command(f"export checkpoint={trained / 'run'} {words}", tmp_path)
-        assert ended.code == 2 and ended.err.count("\n") == 1, ended
-        assert re.fullmatch(f"error: {line}\n", ended.err), ended.err
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    ended = command(f"export checkpoint={trained / 'run'} format=ctranslate2 output=new", tmp_path)
+    line = "error: format=ctranslate2: the package ctranslate2 cannot be loaded .+; run pip install ctranslate2\n"
+    assert ended.code == 2 and re.fullmatch(line, ended.err) and [*tmp_path.iterdir()] == []

@@ -12,18 +12,7 @@ from statistics import median
 
 import pytest
 
-from entente_grammar import (
-    HELD_OUT,
-    HELD_OUT_FEATURES,
-    USUAL,
-    Pair,
-    Side,
-    ceiling,
-    derive,
-    pair_of,
-    splits,
-    usual_french,
-)
+from entente_grammar import HELD_OUT, HELD_OUT_FEATURES, USUAL, Pair, Side, ceiling, derive, pair_of, splits, usual_french
 from entente_grammar.cells import HE, ME, STEP, Style
 from entente_grammar.choices import LEMMAS
 from entente_grammar.clause import Clause, Clitic

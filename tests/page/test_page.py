@@ -85,6 +85,12 @@ def opened(browser: Page, path: Path, address: str = "") -> Page:
     return browser
 
 
+@pytest.fixture
+def page(pages: dict[str, Path], browser: Page) -> Page:
+    """Returns the page of the Transformer, just opened."""
+    return opened(browser, pages["transformer"])
+
+
 def translation(page: Page, card: int = 0, row: int = 0) -> list[str]:
     pieces = page.locator(".card").nth(card).locator(".row").nth(row).locator(".piece")
     return pieces.evaluate_all("(nodes) => nodes.map((node) => node.firstChild.textContent)")
@@ -103,8 +109,7 @@ def test_the_numbers_of_each_model_are_torchs(kind: str, pages: dict[str, Path],
         assert chosen == pytest.approx(log_p[range(len(tgt) + 1), [*tgt, EOS]].tolist(), abs=1e-4)
 
 
-def test_a_sentence_is_typed_and_chosen(pages: dict[str, Path], browser: Page) -> None:
-    page = opened(browser, pages["transformer"])
+def test_a_sentence_is_typed_and_chosen(page: Page) -> None:
     first = translation(page)
     page.locator("#source").fill("Le chat rouge dort.")
     page.wait_for_function("models[0].results.plain.src.length !== 0 && state.source === 'Le chat rouge dort.'")
@@ -122,10 +127,7 @@ def test_a_sentence_is_typed_and_chosen(pages: dict[str, Path], browser: Page) -
     assert translation(page) == first
 
 
-def test_heads_are_opened_and_muted_and_have_their_numbers(
-    pages: dict[str, Path], browser: Page, vocabulary: Vocabulary
-) -> None:
-    page = opened(browser, pages["transformer"])
+def test_heads_are_opened_and_muted_and_have_their_numbers(page: Page, vocabulary: Vocabulary) -> None:
     expect(page.locator("#map-title")).to_have_text("cross-attention, layer 2, head 2")
     head = page.locator(".head").nth(5)
     expect(head).to_contain_text("−1.30 BLEU")
@@ -154,14 +156,10 @@ def test_heads_are_opened_and_muted_and_have_their_numbers(
         assert sums == pytest.approx([1.0] * len(sums))
 
 
-def test_switches_sliders_and_the_future(pages: dict[str, Path], browser: Page) -> None:
-    page = opened(browser, pages["transformer"])
+def test_switches_sliders_and_the_future(page: Page) -> None:
     page.get_by_label("decoder 1, cross-attention, residual").uncheck()
     page.get_by_label("encoder 2, feed-forward, sublayer").uncheck()
-    expected = [
-        {"no_residual": "decoder", "sublayer": "cross", "layer": 1},
-        {"skip": "encoder", "sublayer": "ff", "layer": 2},
-    ]
+    expected = [{"no_residual": "decoder", "sublayer": "cross", "layer": 1}, {"skip": "encoder", "sublayer": "ff", "layer": 2}]
     assert changes(page) == expected
     expect(page.locator("#switches")).to_contain_text("−46.8 BLEU")
     page.get_by_label("Scores of cross-attention").fill("2")
@@ -208,8 +206,7 @@ def test_a_cell_shows_its_numbers_and_its_weight_can_be_set(kind: str, pages: di
     assert page.evaluate("[state.row, state.column]") == [None, None]
 
 
-def test_the_target_is_forced_edited_and_searched(pages: dict[str, Path], browser: Page) -> None:
-    page = opened(browser, pages["transformer"])
+def test_the_target_is_forced_edited_and_searched(page: Page) -> None:
     page.locator(".piece").nth(1).click()
     alternatives = page.locator(".alternatives button")
     assert alternatives.count() == 5
@@ -294,9 +291,8 @@ def test_a_model_without_a_causal_mask_says_that_its_numbers_are_not_those_of_th
     assert page.locator(".problem").count() == 0
 
 
-def test_a_slider_goes_on_under_a_finger(pages: dict[str, Path], browser: Page) -> None:
+def test_a_slider_goes_on_under_a_finger(page: Page) -> None:
     """A touch does not give a slider the focus."""
-    page = opened(browser, pages["transformer"])
     page.evaluate("""() => {
         const [slider] = document.querySelectorAll("#switches input[type=range]");
         for (const value of [1, 2]) {
@@ -311,8 +307,7 @@ def test_a_slider_goes_on_under_a_finger(pages: dict[str, Path], browser: Page) 
     assert page.locator("#switches input[type=range]").first.input_value() == "0"
 
 
-def test_what_was_typed_and_what_was_chosen_last_counts(pages: dict[str, Path], browser: Page) -> None:
-    page = opened(browser, pages["transformer"])
+def test_what_was_typed_and_what_was_chosen_last_counts(page: Page) -> None:
     page.evaluate(
         """(other) => {
         const source = byId("source");
@@ -331,8 +326,7 @@ def test_what_was_typed_and_what_was_chosen_last_counts(pages: dict[str, Path], 
     page.locator("#reset").click()
 
 
-def test_python_prints_what_the_page_shows(pages: dict[str, Path], browser: Page) -> None:
-    page = opened(browser, pages["transformer"])
+def test_python_prints_what_the_page_shows(page: Page) -> None:
     for source, call in (
         ("Le chat dort.", "beam=1)"),
         ("LE CHAT DORT.", 'beam=1, prefix="")'),
@@ -359,8 +353,7 @@ def test_a_masked_weight_cannot_be_set(pages: dict[str, Path], browser: Page) ->
     expect(page.locator("#weight")).to_be_hidden()
 
 
-def test_the_total_is_the_sum_of_the_numbers_shown(pages: dict[str, Path], browser: Page) -> None:
-    page = opened(browser, pages["transformer"])
+def test_the_total_is_the_sum_of_the_numbers_shown(page: Page) -> None:
     page.locator(".mute").first.click()
     for ended in (True, False):
         page.evaluate(f"models[0].plain.ended = {str(ended).lower()}; draw()")
@@ -388,7 +381,7 @@ def test_the_address_restores_everything_and_python_reads_it(pages: dict[str, Pa
     assert page.evaluate("state.changes") == [[], []]
 
 
-def test_interventions_are_written_as_python_writes_them(pages: dict[str, Path], browser: Page) -> None:
+def test_interventions_are_written_as_python_writes_them(page: Page) -> None:
     made = [
         functions.mute("cross", layer=2, head=1),
         {"mute": "cross", "layer": None, "head": 1},
@@ -404,7 +397,6 @@ def test_interventions_are_written_as_python_writes_them(pages: dict[str, Path],
         functions.cell("alignment", 1, 2, 0.8),
         functions.unmask("future"),
     ]
-    page = opened(browser, pages["transformer"])
     for intervention, text in zip(made, page.evaluate("(all) => all.map(asPython)", made), strict=True):
         assert parse(eval(text, vars(functions))) == parse(intervention)
 
@@ -423,8 +415,7 @@ def test_it_fits_a_phone_and_has_labels(pages: dict[str, Path], browser: Page) -
     browser.emulate_media(color_scheme="light")
 
 
-def test_every_text_exists_in_both_languages(pages: dict[str, Path], browser: Page) -> None:
-    page = opened(browser, pages["transformer"])
+def test_every_text_exists_in_both_languages(page: Page) -> None:
     english, french = page.evaluate("[TEXTS.en, TEXTS.fr]")
     places = [{key: {*re.findall(r"{\w+}", text)} for key, text in texts.items()} for texts in (english, french)]
     assert places[0] == places[1]
@@ -438,13 +429,6 @@ def test_the_command_writes_a_page_of_a_run(base: Path, tmp_path: Path, browser:
     lines = (base / "run/translations/valid.tsv").read_text(encoding="utf-8").splitlines()
     assert page.evaluate("Object.values(CONTENT.sentences[0])") == [*lines[1].split("\t")[:2], None]
     assert page.evaluate("CONTENT.models[0].path") == "run" and page.locator(".card h3").inner_text().startswith("run ")
-    for arguments, problem in (
-        ("run/checkpoints/best.ckpt", "not a run's directory; give output=FILE"),
-        ("run run run", "runs"),
-        (f"run/checkpoints/best.ckpt output={tmp_path / 'no.html'}", "give input=FILE"),
-    ):
-        refused = run(f"page {arguments}", base)
-        assert (refused.code, refused.err.count("\n")) == (2, 1) and problem in refused.err, refused.err
     for file in ("checkpoints/best.ckpt", "metrics.json"):  # a model that is kept on its own, with its scores next to it
         shutil.copy(base / "run" / file, tmp_path)
     metrics = json.loads((tmp_path / "metrics.json").read_text())

@@ -36,9 +36,9 @@ TINY = """
 """.split()
 
 
-def transformer(**changes: Any) -> Transformer:
-    values = {"d_model": 12, "n_heads": 2, "n_layers": 2, "d_ff": 20, "dropout": 0.0, **changes}
-    return Transformer(Sizes(31, 31, shared_vocab=True, pad_id=PAD, seed=1), TransformerSettings(**values))
+def transformer() -> Transformer:
+    settings = TransformerSettings(d_model=12, n_heads=2, n_layers=2, d_ff=20, dropout=0.0)
+    return Transformer(Sizes(31, 31, shared_vocab=True, pad_id=PAD, seed=1), settings)
 
 
 def bench(folder: Path, *overrides: str) -> Bench:

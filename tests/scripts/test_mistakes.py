@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import mistakes
 from conftest import PAD, small
 from entente.data.batches import Batch
-from tiny import SMALL, write_corpus
+from tiny import QUIET, SMALL, write_corpus
 
 
 def test_each_mistake_is_what_it_says(name: str, src: Tensor, tgt: Tensor) -> None:
@@ -30,12 +30,6 @@ def test_each_mistake_is_what_it_says(name: str, src: Tensor, tgt: Tensor) -> No
 def test_a_run_with_a_mistake_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (mistakes.translator, mistakes.evaluation):
         monkeypatch.setattr(module, "batch_loss", module.batch_loss)  # restores it
-    options = [
-        "trainer.max_steps=2",
-        "trainer.validate_every=2",
-        "trainer.accelerator=cpu",
-        "views.attention=false",
-        "views.heads=0",
-    ]
+    options = ["trainer.max_steps=2", "trainer.validate_every=2", *QUIET]
     mistakes.main("padding", *write_corpus(tmp_path), *SMALL["transformer"], *options, f"output_dir={tmp_path}", "name=wrong")
     assert (tmp_path / "wrong" / "metrics.json").exists()

@@ -32,6 +32,7 @@ QUICK += " views.attention=false views.heads=0"
 SHORT = {
     "FILES": f"data=files recipe=none {TRAIN} {VALID} {QUICK}",
     "PAIRS": f"data=files recipe=none {VALID} {QUICK}",  # used together with data.train=FILE
+    "INIT": f"train data=files recipe=none {TRAIN} {VALID} init=run",
     "OWN": "evaluate checkpoint=run src=my.fr tgt=my.en output=scores",
     "TRANSLATE": "translate checkpoint=run input=in.txt output=out.txt",
     "MINE": "ablate --config-dir=own suite=[baseline,mine]",
@@ -241,11 +242,7 @@ sed=1: no such setting; did you mean seed\?""",
     Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give it as .+"),
     # Impossible sizes.
     Case("less than one batch", "train FILES trainer.limit_batches=0.1", r"trainer\.limit_batches=0\.1: .+ than one batch, .+"),
-    Case(
-        "two lengths",
-        "train FILES trainer.epochs=2",
-        r"trainer\.max_steps=2 and trainer\.epochs=2: give one of them",
-    ),
+    Case("two lengths", "train FILES trainer.epochs=2", r"trainer\.max_steps=2 and trainer\.epochs=2: give one of them"),
     Case("too small a vocabulary", "train FILES data.tokenizer.vocab_size=5", r"data\.tokenizer\.vocab_size=5 is too .+"),
     Case(
         "a split of 150%",
@@ -272,6 +269,13 @@ sed=1: no such setting; did you mean seed\?""",
         r"run/config\.yaml: seed=x: give a whole number .+",
         put("run/config.yaml", "name: run\nseed: x\ntrainer: {}\n"),
     ),
+    # Starting from another model.
+    Case("another model", "INIT model=birnn", "model=birnn: the model of init=run is a transformer; give model=transformer"),
+    Case("another form of the model", "INIT model=modern", "model=modern: .+ is a transformer; give model=transformer"),
+    Case("another width", "INIT model.d_model=64", "model.d_model=64: .+ have 32; leave model.d_model out"),
+    Case("another vocabulary", "INIT data.tokenizer.vocab_size=7", "data.tokenizer.vocab_size=7: .+ have 340; .+"),
+    Case("an ablation of the model", "INIT ablation=one_head", "model.n_heads=1: .+ have 2; .+"),
+    Case("nothing to start from", "INIT init=nowhere", "nowhere: no such checkpoint, .+"),
     # Checkpoints.
     Case("a missing checkpoint setting", "translate", "checkpoint is not set: give it as checkpoint=VALUE"),
     Case("no such checkpoint", "TRANSLATE checkpoint=gone", "gone: no such checkpoint, .+"),
@@ -298,6 +302,9 @@ sed=1: no such setting; did you mean seed\?""",
     Case("a pair and a sentence", "attention checkpoint=run pair=valid/1 sentence=Oui", "pair=valid/1 has a sentence and a .+"),
     Case("a sentence for an example", "trace example=true sentence=Oui", "the example has two sentences of its own: .+"),
     Case("a sentence that is not UTF-8", "trace checkpoint=run sentence=\udce9t\udce9", "sentence: not UTF-8 text"),
+    Case("the future in a search", "evaluate checkpoint=run 'intervene=[[{unmask: future}]]'", "unmask=future: a step .+"),
+    Case("an intervention that is no list", "evaluate checkpoint=run intervene=[mute]", r"intervene=\[mute\]: give a list .+"),
+    Case("importance of a file", "importance checkpoint=run/checkpoints/best.ckpt trust_data=true", ".+; give output=FOLDER.*"),
     Case("scores into a run", "evaluate checkpoint=run output=x/y", "output=x/y: .+ of a run, .+", link("x/y", "../run")),
     Case("files to score without any pair", "OWN", rf"my\.fr and my\.en: {NO_PAIR}", both("my", "un\n\n", "\ntwo\n")),
     # Exports.
@@ -308,6 +315,13 @@ sed=1: no such setting; did you mean seed\?""",
         "checkpoint=run: there are no sentences to compare; give input=FILE",
         Path("run/translations/valid.tsv").unlink,
     ),
+    Case("an export over a folder", "export checkpoint=run format=huggingface output=run", "output=run: exists already; .+"),
+    Case("an export of no text", "export checkpoint=run format=huggingface output=new input=none", "none: No such .+"),
+    Case("int8 elsewhere", "export checkpoint=run format=huggingface quantization=int8 output=a/b", ".+=int8: only .+"),
+    # Pages.
+    Case("a page of a file", "page run/checkpoints/best.ckpt", ".+: not a run's directory; give output=FILE .+"),
+    Case("a page of a file without sentences", "page run/checkpoints/best.ckpt output=new.html", ".+; give input=FILE.*"),
+    Case("a page of three models", "page run run run", "runs=.+"),
     # Translations.
     Case("a missing text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: No such file or directory"),
     Case("an empty file to translate", "TRANSLATE", r"in\.txt: the file is empty", put("in.txt", "")),
@@ -365,8 +379,13 @@ sed=1: no such setting; did you mean seed\?""",
     Case("zero samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
     # The `data` and `corpus` commands.
     Case("data with a setting of training", f"data data=files {TRAIN} optim.lr=1", rf"optim\.lr=1: {HELP}"),
-    Case("data from a missing file", "data data=files data.train=pairs.tsv output=a.tsv", r"pairs\.tsv: No such file .+"),
+    Case("data from a missing file", "data data=files data.train=pairs.tsv output=a/a.tsv", r"pairs\.tsv: No such file .+"),
     Case("a clean text in a folder", f"data data=files {TRAIN} output=lists", r"output=lists: give a file .+ \.tsv, .+"),
+    Case("a clean text in place of a list", f"data data=files {TRAIN} output=removed.tsv", ".+, and is not removed.tsv"),
+    Case(
+        "a clean text over a text", "data data=files data.train=x.tsv output=x.tsv", ".+ would .+", put("x.tsv", "fr\ten\na\tb")
+    ),
+    Case("another text's list", f"data data=files {TRAIN} output=a.tsv", "removed.tsv: belongs .+", put("removed.tsv", "")),
     Case(
         "a clean text of two texts",
         f"data data=files {TRAIN} data.extra.more=x.tsv output=a.tsv",

@@ -1,5 +1,6 @@
 """Lists the laws that each ablation must break. test_variants.py defines the laws, and tests each ablation against the list."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,6 @@ ABLATION_FILES = {file.stem: file.read_text() for file in sorted(Path(__file__).
 ATTENTION = {"attention"}
 NO_FUTURE = {"causality", "chunks", "target padding"}  # broken by a decoder that sees later tokens
 NO_PADDING = {"source padding", "alone"}  # broken by attention to padding
-KEEPS_ALL = {
-    "transformer": """
-        additive_score baseline bilinear_score cosine_score d_k_256 d_k_256_unscaled layers_1 layers_1_no_residual
-        layers_2 layers_2_no_residual layers_4 layers_4_no_residual learned_positions modern no_dropout
-        equal_heads large_embeddings no_embedding_scale no_feed_forward no_label_smoothing no_norm
-        no_output_projection no_projections no_query_projection no_residual no_residual_cross no_residual_ff no_residual_self
-        no_warmup one_head post_norm rms_norm rotary scaled_by_keys sliced_heads swiglu unscaled untied zero_init""",
-    "birnn": """baseline bilinear_score dot_score lstm no_attention no_dropout no_label_smoothing no_warmup one_direction
-        readout_context readout_residual untied""",
-}
 BREAKS: dict[tuple[str, str], set[str]] = {
     ("transformer", "multiplied_mask"): NO_FUTURE | NO_PADDING | ATTENTION,
     ("transformer", "no_causal_mask"): NO_FUTURE | ATTENTION,
@@ -33,7 +24,12 @@ BREAKS: dict[tuple[str, str], set[str]] = {
     ("birnn", "no_padding_mask"): NO_PADDING | ATTENTION,
     ("birnn", "softmax_batch"): {"alone", "neighbours"} | ATTENTION,
 }
-BROKEN = {(name, variant): set[str]() for name, variants in KEEPS_ALL.items() for variant in variants.split()} | BREAKS
+# The models of each ablation, which its command names; the baseline has no command, and is of both.
+COMMANDS = {
+    variant: (re.findall("# Command: (.*)", text) or ["(or model=birnn)"])[0] for variant, text in ABLATION_FILES.items()
+}
+BROKEN = {("transformer", variant): set[str]() for variant, text in COMMANDS.items() if "model=birnn ablation=" not in text}
+BROKEN |= {("birnn", variant): set[str]() for variant, text in COMMANDS.items() if "model=birnn" in text} | BREAKS
 
 
 def model_settings(variant: str) -> dict[str, Any]:

@@ -41,22 +41,11 @@ from entente.checkpoint import read
 from tiny import SMALL, write_corpus
 
 # Checkpoints are saved at steps 11, 22, 33 and 40, and the last three are averaged. Validation runs at steps 15, 30 and 40.
-SETTINGS = [
-    "trainer.max_steps=40",
-    "trainer.accumulate=2",
-    "trainer.validate_every=15",
-    "trainer.log_every=5",
-    "trainer.patience=9",
-    "trainer.accelerator=cpu",
-    "checkpoint.every=11",
-    "checkpoint.average=3",
-    "data.batch.both_directions=1",
-    "optim.optimizer=muon",
-    "optim.lr=1e-2",
-    "optim.warmup=10",
-    "views.attention=false",  # drawing the maps takes as long as training
-]
-TRAIN, SUITE = ["train", "trainer.threads=1", "resume=auto"], ["ablate", "suite=[baseline,no_dropout]", "jobs=2"]
+SETTINGS = ["trainer.max_steps=40", "trainer.accumulate=2", "trainer.validate_every=15", "trainer.log_every=5"]
+SETTINGS += ["trainer.patience=9", "checkpoint.every=11", "checkpoint.average=3", "data.batch.both_directions=1"]
+SETTINGS += ["optim.optimizer=muon", "optim.lr=1e-2", "optim.warmup=10"]
+SETTINGS += ["views.attention=false"]  # drawing the maps takes as long as training
+TRAIN, SUITE = ["train", "resume=auto"], ["ablate", "suite=[baseline,no_dropout]", "jobs=2"]
 LIMIT = 5.0  # seconds from a signal to the end of the command
 SPEEDS = (".seconds", ".elapsed")
 PATHS = (".name", ".output_dir", ".root")

@@ -40,18 +40,14 @@ def small_layer(kind: Callable[[Any], Layer], **changes: Any) -> Layer:
     return layer
 
 
-def enlarge(model: nn.Module, std: float = 0.8) -> None:
-    """Draws weights as large as after training, because small weights give nearly uniform attention."""
+def model_of(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
+    """Returns a small model of the pieces of a vocabulary, in float32 and evaluation mode, with weights as large as after
+    training, because small weights give nearly uniform attention."""
+    model = build(small_settings(name, **changes), sizes_of(vocabulary, seed=7)).eval()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
-
-
-def model_of(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
-    """Returns a small model of the pieces of a vocabulary, in float32 and evaluation mode, with weights that are not small."""
-    model = build(small_settings(name, **changes), sizes_of(vocabulary, seed=7)).eval()
-    enlarge(model)
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
     return model
 
 
@@ -63,6 +59,10 @@ def recorded(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     yield outputs
     for handle in handles:
         handle.remove()
+
+
+def has_hooks(model: nn.Module) -> bool:
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 def logits(model: Seq2Seq, src: Tensor, tgt: Tensor) -> Tensor:

@@ -30,21 +30,10 @@ from interruptions import children, command, differences
 from tiny import SMALL, precise_settings, write_corpus
 
 STEPS = 7
-SETTINGS = [
-    *("seed=8", "optim.lr=0.02", "optim.schedule=constant"),  # the mean of the last checkpoints is chosen
-    "trainer.accelerator=cpu",
-    "trainer.threads=1",
-    "trainer.max_steps=14",
-    "trainer.validate_every=5",
-    "checkpoint.every=3",
-    "checkpoint.average=3",
-    "views.attention=false",
-    "views.heads=0",
-    "trainer.log_every=1",
-    "optim.warmup=2",
-    "search.length_factor=0.5",
-    "data.batch.eval_max_tokens=101",  # an evaluation has several batches
-]
+SETTINGS = ["seed=8", "optim.lr=0.02", "optim.schedule=constant"]  # the mean of the last checkpoints is chosen
+SETTINGS += ["trainer.max_steps=14", "trainer.validate_every=5", "trainer.log_every=1", "checkpoint.every=3"]
+SETTINGS += ["checkpoint.average=3", "optim.warmup=2", "views.attention=false", "views.heads=0"]
+SETTINGS += ["search.length_factor=0.5", "data.batch.eval_max_tokens=101"]  # an evaluation has several batches
 
 
 def dropout_masks(folder: Path, seed: int) -> list[Tensor]:

@@ -11,7 +11,7 @@ from entente.checkpoint import read
 from entente.evaluation import Evaluation
 from entente.training.train import train
 from entente.training.translator import Translator
-from tiny import SMALL, run_settings, write_corpus
+from tiny import QUIET, SMALL, run_settings, write_corpus
 
 LONG, SHORT = "the cat sees the dog", "the cat sees"
 Validations = list[tuple[str, float]]  # translation and NLL
@@ -26,9 +26,8 @@ def run(validations: Validations, folder: Path, monkeypatch: pytest.MonkeyPatch,
         return Evaluation([LONG], [LONG], [hypothesis], nll, cut=0)
 
     monkeypatch.setattr(Translator, "evaluate", evaluate)
-    quiet = [f"views.{view}=0" for view in ("heads", "translations", "diagnosis")] + ["views.attention=false"]
     steps = [f"trainer.max_steps={2 * len(validations)}", "trainer.validate_every=2", "checkpoint.every=1", "checkpoint.keep=9"]
-    arguments = [*write_corpus(folder), "model=birnn", *SMALL["birnn"], *quiet, *steps, *overrides]
+    arguments = [*write_corpus(folder), "model=birnn", *SMALL["birnn"], *QUIET, *steps, *overrides]
     return train(run_settings(arguments, output_dir=str(folder)))
 
 

@@ -9,6 +9,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from bad_inputs import Result
 from bad_inputs import run as run_command
+from entente.ablation.runs import read_run
 from entente.attention.alignment import links_agreement
 from entente.data.alignments import read_pharaoh
 from entente.files import read_yaml
@@ -25,19 +26,9 @@ LR = {"transformer": 5e-3, "birnn": 1e-2}
 
 def overrides_in(folder: Path) -> list[str]:
     """Writes a small corpus to a folder, and returns the overrides of a short run in this folder."""
-    return [
-        *write_corpus(folder),
-        f"output_dir={folder / 'outputs'}",
-        "trainer.accelerator=cpu",
-        "trainer.threads=1",
-        "trainer.max_steps=6",
-        "trainer.validate_every=3",
-        "trainer.log_every=1",
-        "optim.warmup=2",
-        "search.length_factor=0.5",
-        "views.attention=false",
-        "views.heads=0",
-    ]
+    steps = ["trainer.max_steps=6", "trainer.validate_every=3", "trainer.log_every=1", "optim.warmup=2"]
+    other = ["search.length_factor=0.5", "views.attention=false", "views.heads=0", "views.diagnosis=2"]
+    return [*write_corpus(folder), f"output_dir={folder / 'outputs'}", *steps, *other]
 
 
 def trained(base: list[str], model: str, *changes: str) -> Path:
@@ -228,3 +219,19 @@ def test_every_head_is_measured_at_each_validation(runs: dict[str, Path]) -> Non
         assert events.Tags()["images"] == pictures
         logged = [*map(events.Scalars, tags), *map(events.Images, pictures)]
         assert all([event.step for event in curve] == [3, 6] for curve in logged)
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_the_diagnosis_is_logged(runs: dict[str, Path], model: str) -> None:
+    """The diagnosis is logged at step 1 and every 2 steps."""
+    curves = {tag: points for tag, points in read_run(runs[model]).history.items() if tag.startswith("why/")}
+    assert curves and all([step for step, _ in points] == [1, 2, 4, 6] for points in curves.values())
+    places = {tag: points for tag, points in curves.items() if tag.count("/") == 2}
+    aspects = {tag.split("/")[1] for tag in places}
+    sublayer_aspects = {"update_ratio", "update_cosine", "position_cosine"} if model == "transformer" else set()
+    assert aspects == {"gradient_norm", "attention_entropy", "score_variance", "source_effect"} | sublayer_aspects
+    for aspect in aspects:
+        lines = [[value for _, value in points] for tag, points in places.items() if tag.split("/")[1] == aspect]
+        for word, end in (("smallest", min), ("largest", max)):
+            values = [value for _, value in curves[f"why/{aspect} {word}"]]
+            assert values == [end(column) for column in zip(*lines, strict=True)]

@@ -1,7 +1,6 @@
 """A run starts from another model (`init`): with its weights and tokenizer, and without it once it has a checkpoint."""
 
 import json
-import re
 import shutil
 import signal
 from pathlib import Path
@@ -38,51 +37,27 @@ def words(ancestor: Path, tmp_path: Path) -> list[str]:
         path.write_text(path.read_text().replace("Le ", "\u4e16 ").replace("The ", "\u4e16 "))
     sides = [f"data.{split}.{side}={split}.{name}" for split in ("train", "valid", "test") for side, name in SIDES]
     text = ["data=files", "data.root=text", *sides, "data.batch.max_tokens=500"]
-    return [
-        "train",
-        *text,
-        "model=birnn",
-        f"init={ancestor}",
-        "name=new",
-        "output_dir=.",
-        "trainer.max_steps=4",
-        "views.attention=false",
-    ]
+    run = ["model=birnn", f"init={ancestor}", "name=new", "output_dir=.", "trainer.max_steps=4", "views.attention=false"]
+    return ["train", *text, *run]
 
 
 def test_a_run_starts_with_weights_settings_and_tokenizer_of_its_ancestor(
     words: list[str], ancestor: Path, tmp_path: Path
 ) -> None:
-    ended = command(" ".join([*words, "optim.lr=1e-30", "optim.optimizer=adam", "checkpoint.average=1"]), tmp_path)
+    ended = command(
+        " ".join([*words, "optim.lr=1e-30", "optim.optimizer=adam", "checkpoint.average=1", "model.dropout=0.45"]), tmp_path
+    )
     assert ended.code == 0, ended.err
     new, old = load(str(tmp_path / "new")), load(str(ancestor))
     assert all(torch.equal(a, b) for a, b in zip(new.model.state_dict().values(), old.model.state_dict().values(), strict=True))
     assert new.vocabulary.src.model == old.vocabulary.src.model
     report = json.loads((tmp_path / "new" / "training.json").read_text())
     assert report["seconds"] < 100  # not the time since the machine started
-    kept = {"dropout": new.settings.model.dropout}
-    assert new.settings.model == old.settings.model.model_copy(update=kept)
+    assert new.settings.model == old.settings.model.model_copy(update={"dropout": 0.45})
     assert new.settings.data.tokenizer == old.settings.data.tokenizer
     assert new.provenance["init"].startswith(f"{ancestor}: BiRNN fr -> en, ")
     first = (tmp_path / "new" / "metrics.csv").read_text().splitlines()
     assert dict(zip(*(line.split(",") for line in first[:2]), strict=True))["step"] == "0" and "valid/bleu" in first[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        ("model=transformer", "model=transformer: the model of init=.+ is a birnn; give model=birnn"),
-        ("model=modern", "model=modern: the model of init=.+ is a birnn; give model=birnn"),
-        ("model.d_hidden=31", "model.d_hidden=31: .+ have 32; leave model.d_hidden out"),
-        ("data.tokenizer.vocab_size=7", "data.tokenizer.vocab_size=7: .+ have 340; .+"),
-        ("ablation=one_direction", "model.bidirectional=false: .+ have true; .+"),
-        ("init=nowhere", "nowhere: no such checkpoint, .+"),
-    ],
-)
-def test_what_contradicts_the_ancestor_is_refused_by_name(change: str, line: str, words: list[str], tmp_path: Path) -> None:
-    ended = command(" ".join([*words, change]), tmp_path)
-    assert ended.code == 2 and re.fullmatch(f"error: {line}\n", ended.err), ended.err
-    assert not (tmp_path / "new").exists()
 
 
 def test_what_its_settings_exclude_is_refused(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
