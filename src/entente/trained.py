@@ -67,12 +67,8 @@ class Attention(NamedTuple):
         kind = kind or [*self.weights][-1]  # the last is "cross" or "alignment", unless the model has neither
         if kind not in self.weights:
             raise InputError(f"kind={kind}: choose one of {', '.join(self.weights)}")
-        weights = self.weights[kind]
-        for name, number, last in (("layer", layer, weights.size(0)), ("head", head, weights.size(1))):
-            if number is not None and number not in range(1, last + 1):
-                raise InputError(f"{name}={number}: choose from 1 to {last}")
-        if layer or head or weights.shape[:2].numel() == 1:
-            figure = draw_pair({kind: self.maps[kind]}, self.title, layer - 1 if layer else -1, head - 1 if head else None)
+        if (layer, head) != (None, None) or self.weights[kind].shape[:2].numel() == 1:
+            figure = draw_pair({kind: self.maps[kind]}, self.title, layer, head)
         else:
             figure = draw(self.maps[kind], self.title)
         figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]  # Jupyter shows the result of this method

@@ -232,12 +232,12 @@ def test_pair_shows_the_chosen_attention_of_each_model() -> None:
     rows, columns = ["▁He", "▁sleeps", "</s>"], ["▁Il", "▁dort", ".", "</s>"]
     many, single = fake(CROSS, 3, 4, rows, columns), fake(ALIGNMENT, 1, 1, [*rows[:1], "</s>"], columns)
     models = {"Transformer": many, "BiRNN": single}
-    figure = draw_pair(models, "Il dort.", layer=1)
+    figure = draw_pair(models, "Il dort.", layer=2)
     images = [torch.tensor(image.get_array()) for image in panels(figure)]
     assert torch.equal(images[0], many.weights[1].mean(0)) and torch.equal(images[1], single.weights[0, 0])
     assert [text.get_text() for text in texts(figure, va="baseline")] == ["Transformer, layer 2, mean of 4 heads", "BiRNN"]
     assert [text.get_text() for text in texts(figure, ha="right")] == ["·He", "·sleeps", "</s>", "·He", "</s>"]
-    figure = draw_pair(models, "Il dort.", layer=-1, head=3)
+    figure = draw_pair(models, "Il dort.", head=4)
     assert torch.equal(torch.tensor(panels(figure)[0].get_array()), many.weights[2, 3])
     assert texts(figure, va="baseline")[0].get_text() == "Transformer, layer 3, head 4"
 

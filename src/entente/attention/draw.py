@@ -22,6 +22,7 @@ from torch import Tensor
 from entente.attention.alignment import with_mean
 from entente.attention.record import TO_SOURCE, AttentionMap, sides_of
 from entente.console import log
+from entente.errors import InputError
 
 NOT_AS_DECODED = "This decoder sees later target pieces, so these are not the weights that decoding used."
 FRAMES = "Frames mark the gold links: solid for sure links, dashed for possible ones."
@@ -57,14 +58,18 @@ def draw(map: AttentionMap, title: str) -> Figure:
 
 
 def draw_pair(
-    maps: Mapping[str, AttentionMap], title: str, layer: int = -1, head: int | None = None, marks: Marks | None = None
+    maps: Mapping[str, AttentionMap], title: str, layer: int | None = None, head: int | None = None, marks: Marks | None = None
 ) -> Figure:
-    """Draws one head of each named map, large and side by side. layer, head: indices from 0, ignored for a map with a single
-    layer or head. head=None is the mean of the layer's heads. marks: gold links to draw over maps of attention to the
-    source."""
-    panels = {}
-    for name, map in maps.items():
-        i, j = layer % map.weights.size(0), None if head is None else head % map.weights.size(1)
+    """Draws one head of each named map, large and side by side. layer, head: counted from 1, ignored for a map with a single
+    layer or head; None: the last layer, the mean of its heads. marks: gold links to draw over maps of attention to the source.
+    Raises InputError if a map lacks the layer or the head."""
+    shapes, panels = [map.weights.shape[:2] for map in maps.values()], {}
+    for name, number, sizes in zip(("layer", "head"), (layer, head), zip(*shapes, strict=True), strict=True):
+        last = min((size for size in sizes if size > 1), default=1)
+        if number is not None and not 1 <= number <= last:
+            raise InputError(f"{name}={number}: choose from 1 to {last}")
+    for (name, map), (n_layers, n_heads) in zip(maps.items(), shapes, strict=True):
+        i, j = ((layer or 0) - 1) % n_layers, None if head is None else (head - 1) % n_heads
         weights = with_mean(map.weights)[i, -1 if j is None else j]
         panels[_name(name, map, i, j)] = map._replace(weights=weights[None, None])
     cell = min(0.75, 13 / sum(len(map.columns) for map in panels.values()))

@@ -116,20 +116,16 @@ def _figures(
 ) -> Iterator[tuple[str, Figure]]:
     """Yields the name and figure of each picture: all maps side by side in one, or for each map a picture of all layers and
     heads, if there are several, and a large one of the chosen layer and head."""
-    layer, head = settings.layer, settings.head
-    for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
-        last = min((map.weights.shape[axis] for _, map in maps if map.weights.shape[axis] > 1), default=1)
-        if number and number > last:
-            raise InputError(f"{name}={number}: choose from 1 to {last}")
-    i, j = layer - 1 if layer else -1, head - 1 if head else None
+    choice = settings.layer, settings.head
     if side_by_side:
-        yield "occlusion" if settings.occlusion else "side-by-side", draw.draw_pair(dict(maps), title, i, j, links)
+        yield "occlusion" if settings.occlusion else "side-by-side", draw.draw_pair(dict(maps), title, *choice, links)
         return
     for name, map in maps:
         picture, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
-        if several and not (_is_picture(Path(settings.output)) and (layer or head)):
+        large = draw.draw_pair({name: map}, title, *choice, links)  # refuses a layer or head before anything is written
+        if several and not (_is_picture(Path(settings.output)) and any(choice)):
             yield picture, draw.draw(map, title)
-        yield f"{picture}-large" if several else picture, draw.draw_pair({name: map}, title, i, j, links)
+        yield f"{picture}-large" if several else picture, large
 
 
 def _of_kind(kind: AttentionKind | None, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:
