@@ -137,8 +137,8 @@ def read(markdown: str) -> list[Trace]:
 
 def markdown_of(model: Seq2Seq, batch: Batch, kind: str) -> str:
     if kind == "alignment":
-        return trace(model, *batch, step=STEP)
-    return trace(model, *batch, kind, LAYER, HEAD)
+        return trace(model, *batch, None, (None, None, STEP))
+    return trace(model, *batch, kind, (LAYER, HEAD, None))
 
 
 def trace_of(model: Seq2Seq, batch: Batch, kind: str) -> Trace:
@@ -301,19 +301,19 @@ def test_an_error_leaves_no_hooks(batch: Batch, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "choice", "line"),
+    ("name", "changes", "numbers", "line"),
     [
-        ("transformer", {}, {"head": 4}, "head=4: choose from 1 to 3"),
-        ("transformer", {}, {"step": 2}, "step=2: choose from 1 to 1"),
-        ("birnn", {}, {"step": T + 1}, f"step={T + 1}: choose from 1 to {T}"),
-        ("birnn", {"score": "none"}, {}, "checkpoint: this model has no attention; give another checkpoint"),
+        ("transformer", {}, (None, 4, None), "head=4: choose from 1 to 3"),
+        ("transformer", {}, (None, None, 2), "step=2: choose from 1 to 1"),
+        ("birnn", {}, (None, None, T + 1), f"step={T + 1}: choose from 1 to {T}"),
+        ("birnn", {"score": "none"}, (None, None, None), "checkpoint: this model has no attention; give another checkpoint"),
     ],
 )
 def test_an_attention_that_is_not_there_is_refused(
-    name: str, changes: dict[str, Any], choice: dict[str, Any], line: str, batch: Batch
+    name: str, changes: dict[str, Any], numbers: tuple[int | None, ...], line: str, batch: Batch
 ) -> None:
     with pytest.raises(InputError, match=f"^{line}$"):
-        trace(small(name, **changes), *batch, **choice)
+        trace(small(name, **changes), *batch, None, numbers)
 
 
 # Ablated models are described correctly

@@ -27,14 +27,14 @@ def main(settings: TraceSettings) -> None:
     prepare_process(settings.threads)
     numbers = settings.layer, settings.head, settings.step
     if settings.example:
-        text = examples("transformer" if settings.example is True else settings.example, settings.kind, *numbers)
+        text = examples("transformer" if settings.example is True else settings.example, settings.kind, numbers)
     else:
         run = checkpoint.load(str(settings.checkpoint))
         target = clean(settings.target or "") or None
         src, tgt = record.read_sentence(run, settings.sentence, target)
         read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
         labels = Labels(run.vocabulary.src.pieces(src), read, produced)
-        text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *numbers)
+        text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, numbers)
     if settings.output:
         write_text(Path(settings.output), f"{text}\n")
     show(text, Console(file=standard_output(), highlight=False))

@@ -175,18 +175,11 @@ def products(left: Tensor, right: Tensor) -> str:  # a dot product, written out
 
 
 def trace(
-    model: Seq2Seq,
-    src: Tensor,
-    tgt: Tensor,
-    labels: Sequence[Labels],
-    kind: str | None = None,
-    layer: int | None = None,
-    head: int | None = None,
-    step: int | None = None,
+    model: Seq2Seq, src: Tensor, tgt: Tensor, labels: Sequence[Labels], kind: str | None, numbers: Sequence[int | None]
 ) -> str:
     """Returns a trace of one attention layer as Markdown. src (B, S), tgt (B, T): token ids of the source and of the decoder's
-    input, padded on the right. kind: None means the attention to the source. layer, head, step: counted from 1; None means 1.
-    Raises InputError if the model lacks the chosen attention."""
+    input, padded on the right. kind: None means the attention to the source. numbers: those of the layer, the head and the
+    step, counted from 1; None means 1. Raises InputError if the model lacks the chosen attention."""
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
     if isinstance(model, Transformer):
@@ -196,10 +189,10 @@ def trace(
         kind, limits, kinds = kind or "alignment", (1, 1, tgt.size(1)), ["alignment"]
     if kind not in kinds:
         raise InputError(f"kind={kind}: this model has no such attention; choose from {', '.join(kinds)}")
-    for name, number, last in zip(("layer", "head", "step"), (layer, head, step), limits, strict=True):
+    for name, number, last in zip(("layer", "head", "step"), numbers, limits, strict=True):
         if number is not None and not 1 <= number <= last:
             raise InputError(f"{name}={number}: choose from 1 to {last}")
-    layer, head, step = layer or 1, head or 1, step or 1
+    layer, head, step = (number or 1 for number in numbers)
     labels = [Labels(*([escape.markdown(escape.line(token)) for token in side] for side in label)) for label in labels]
     keys = [label.read if kind == "decoder" else label.source for label in labels]
     if kind == "alignment":
@@ -224,9 +217,9 @@ def trace(
     return re.sub("^## ", lambda _: f"## {next(steps)}. ", lines, flags=re.MULTILINE)
 
 
-def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
+def examples(name: str, kind: str | None = None, numbers: Sequence[int | None] = (None, None, None)) -> str:
     """Returns traces of an untrained model of width 4 on two sentences. If `kind` is None, all kinds are traced, and prose that
-    several traces share appears only in the first. choice: layer, head and step of `trace`."""
+    several traces share appears only in the first. numbers: as for `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
@@ -245,7 +238,7 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
     src = torch.tensor([[source.index(token) for token in label.source] for label in labels])
     tgt = torch.tensor([[target.index(token) for token in label.read] for label in labels])
     kinds = [kind] if kind else list(PLACES) if name == "transformer" else ["alignment"]
-    traces = [trace(model, src, tgt, labels, kind, *choice) for kind in kinds]
+    traces = [trace(model, src, tgt, labels, kind, numbers) for kind in kinds]
     paragraphs: list[str] = []
     for paragraph in "\n\n".join(traces).split("\n\n"):
         if not paragraph.endswith(".") or paragraph not in paragraphs:  # prose is shown only once
