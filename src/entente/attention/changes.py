@@ -4,7 +4,6 @@ Shapes: B sentences, H heads, K width of a head, T queries, S keys.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -13,11 +12,10 @@ from pydantic import Field
 from torch import Tensor
 
 from entente.attention.hook_points import OUTPUTS, Point, Target, Undo, by_heads
-from entente.attention.record import kind_of, observing, read_pair
+from entente.attention.record import kind_of, read_pair
 from entente.data.tokenizer import BOS
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
-from entente.models.seq2seq import Seq2Seq
 from entente.models.transformer import Transformer
 from entente.settings import LISTS, AttentionKind, Count, Section, Sublayer, setting
 from entente.validation import to_text
@@ -119,12 +117,6 @@ class Mute(OfHeads):
             if len(value) != z.width:
                 raise self.refuse(f"to: give {z.width} numbers, or zero or uniform")
             yield z.on(_put_output, heads, value)
-
-    def each(self, target: Target) -> Iterator[tuple[str, int, Sequence[int]]]:
-        """Yields the place, the layer and the numbers of the heads that are muted, for each layer."""
-        for i, place in enumerate(self.places(target, self.mute), start=1):
-            numbers = range(1, self.outputs(target, place).n_heads + 1)
-            yield place, self.layer or i, numbers[self.heads(target, place)]
 
 
 def _spread(values: Tensor, reachable: Tensor, heads: slice) -> Tensor:
@@ -280,25 +272,17 @@ class Patch(OfHeads):
     def apply(self, target: Target) -> Iterator[Undo]:
         assert target.vocabulary
         src, tgt = read_pair(target.vocabulary, self.source, self.target)
+        inputs = torch.tensor([src]), torch.tensor([[BOS, *tgt]])
         for place in self.places(target, self.patch):
             heads, weights = self.heads(target, place), target.points[place + PATTERN_SUFFIX]
             if self.of == "output":
                 z = self.outputs(target, place)
-                yield z.on(self._put, target, heads, self._read(target.model, z, src, tgt)[0][0])
+                yield z.on(self._put, target, heads, target.values_at(z, *inputs)[0][0])
             else:  # a BiRNN computes each row in a call of its own
-                calls = self._read(target.model, weights, src, tgt)
-                other = by_heads(torch.cat(calls, dim=-2))[0].transpose(0, 1)
+                other = by_heads(torch.cat(target.values_at(weights, *inputs), dim=-2))[0].transpose(0, 1)
                 yield target.pattern(place, self._put_weights, target, heads, other)
             if self.patch != "decoder":
                 yield weights.module.register_forward_pre_hook(partial(self._compare, len(src))).remove
-
-    def _read(self, model: Seq2Seq, point: Point, src: list[int], tgt: list[int]) -> list[Tensor]:
-        values: list[Tensor] = []
-        with ExitStack() as stack:
-            stack.callback(point.on(values.append))
-            device = stack.enter_context(observing(model))
-            model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
-        return values
 
     def _compare(self, n: int, _: object, inputs: Any) -> None:
         """Raises InputError if a source has another length than n, the other pair's. inputs: scores (B, H, T, S) and a mask."""

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from entente.attention.record import observing
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention, NoAttention
@@ -180,6 +181,14 @@ class Target:
         if kind == "encoder":
             return torch.arange(rows)
         return self._reading.start + torch.arange(rows) % self._reading.length
+
+    def values_at(self, point: Point, src: Tensor, tgt: Tensor) -> list[Tensor]:
+        """Returns the tensors at a point, one per call of its module, for src (B, S) and the decoder's input tgt (B, T)."""
+        values: list[Tensor] = []
+        with observing(self.model) as device, ExitStack() as stack:
+            stack.callback(point.on(values.append))
+            self.model(src.to(device), tgt.to(device))
+        return values
 
     def pattern(self, place: str, change: Callable[..., Tensor], *arguments: object) -> Undo:
         """Replaces weights (B, H, T, S) with change(weights, reachable, *arguments). reachable: a mask of the same shape, True

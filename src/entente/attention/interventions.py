@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from entente.attention.changes import CLASSES, Change, Mute, Target
-from entente.attention.record import observing
 from entente.data.batches import Batch
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
@@ -111,22 +110,20 @@ def with_means(
         if not isinstance(change, Mute) or change.to != "mean":
             resolved.append(intervention)
             continue
-        for place, layer, heads in change.each(target):
+        for i, place in enumerate(change.places(target, change.mute), start=1):
+            heads = range(1, change.outputs(target, place).n_heads + 1)[change.heads(target, place)]
             means = mean_output(target, place, batches())
-            resolved += [mute(change.mute, layer, head, to=means[head - 1].tolist()) for head in heads]
+            resolved += [mute(change.mute, change.layer or i, head, to=means[head - 1].tolist()) for head in heads]
     return resolved
 
 
 def mean_output(target: Target, place: str, batches: Iterable[Batch]) -> Tensor:
     """Returns the mean output (H, K) of the heads of an attention layer, such as decoder.0.cross_attn, over all pieces of the
     batches under teacher forcing."""
-    model, outputs, total, n = target.model, list[Tensor](), torch.zeros((), dtype=torch.float64), 0
-    with ExitStack() as stack, observing(model) as device:
-        stack.callback(target.points[f"{place}.hook_z"].on(outputs.append))
-        for batch in batches:
-            src, tgt = batch.src.to(device), batch.tgt.to(device)
-            model(src, tgt[:, :-1])
-            pieces = tgt[:, 1:] if place.startswith("decoder") else src
-            z = outputs.pop()[padding_mask(pieces, model.pad_id)].cpu().double()  # (pieces, H, K)
-            total, n = total + z.sum(0), n + len(z)
+    total, n = torch.zeros((), dtype=torch.float64), 0
+    for batch in batches:
+        [outputs] = target.values_at(target.points[f"{place}.hook_z"], batch.src, batch.tgt[:, :-1])
+        pieces = batch.tgt[:, 1:] if place.startswith("decoder") else batch.src
+        z = outputs.cpu()[padding_mask(pieces, target.model.pad_id)].double()  # (pieces, H, K)
+        total, n = total + z.sum(0), n + len(z)
     return total / n
