@@ -58,11 +58,8 @@ class OfLayers(Change):
 
     def places(self, target: Target, kind: str) -> list[str]:
         """Returns the places of a kind of attention in the names of `points`, one per layer."""
-        places = [
-            name.removesuffix(PATTERN_SUFFIX)
-            for name in target.points
-            if name.endswith(PATTERN_SUFFIX) and kind_of(name) == kind
-        ]
+        names = (name for name in target.points if name.endswith(PATTERN_SUFFIX) and kind_of(name) == kind)
+        places = [name.removesuffix(PATTERN_SUFFIX) for name in names]
         if not places:
             raise self.refuse("this model has no such attention")
         return self.among(places)
@@ -132,8 +129,6 @@ def _put_output(z: Tensor, heads: slice, value: Tensor) -> Tensor:
 
 
 class Scale(OfLayers):
-    """Multiplies the scores before the mask and the softmax."""
-
     scale: AttentionKind = setting(..., "kind of attention")
     factor: float = setting(..., "the factor")
 
@@ -160,8 +155,6 @@ class OfSublayers(OfLayers):
 
 
 class NoResidual(OfSublayers):
-    """Leaves out the `x +` around sublayers."""
-
     no_residual: Side | Literal["both"] = setting(..., "encoder, decoder or both")
 
     def apply(self, target: Target) -> Iterator[Undo]:
@@ -306,12 +299,6 @@ class Patch(OfHeads):
         return self._put(pattern.transpose(1, 2), *arguments).transpose(1, 2)
 
 
-CLASSES: dict[str, type[Change]] = {
-    "mute": Mute,
-    "scale": Scale,
-    "no_residual": NoResidual,
-    "skip": Skip,
-    "weights": Weights,
-    "unmask": Unmask,
-    "patch": Patch,
-}
+CLASSES: dict[str, type[Change]] = dict(
+    mute=Mute, scale=Scale, no_residual=NoResidual, skip=Skip, weights=Weights, unmask=Unmask, patch=Patch
+)
