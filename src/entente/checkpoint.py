@@ -165,18 +165,11 @@ def load(checkpoint: str) -> TrainedRun:
             raise Diverged(f"{path}: {names[0]} holds values that are not finite; train again with a smaller optim.lr")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
     with _as_input_error(path, "its weights do not fit its configuration; use another copy, or train the model again"):
-        model = _with_weights(settings, vocabulary, weights)
-    return TrainedRun(model, vocabulary, settings, origin, step, words)
-
-
-def _with_weights(settings: RunSettings, vocabulary: Vocabulary, weights: Mapping[str, Tensor]) -> Seq2Seq:
-    """Returns a model in evaluation mode with these weights, and of their dtype, which is float64 after training in 64-true.
-    Float16, in which a model is small to store, becomes float32."""
-    with torch.random.fork_rng(devices=[]):  # building a model draws from the caller's generator
-        model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
-    dtype = next(iter(weights.values())).dtype
-    model.to(torch.float32 if dtype == torch.float16 else dtype).load_state_dict(weights)
-    return model.eval()
+        with torch.random.fork_rng(devices=[]):  # building a model draws from the caller's generator
+            model = attach(build(settings.model, sizes_of(vocabulary, settings.seed)))
+        dtype = next(iter(weights.values())).dtype  # float64 after training in 64-true; float16 only saves space in the file
+        model.to(torch.float32 if dtype == torch.float16 else dtype).load_state_dict(weights)
+    return TrainedRun(model.eval(), vocabulary, settings, origin, step, words)
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
