@@ -21,10 +21,7 @@ def world_size() -> int:
 
 def share(make: Callable[[], Value]) -> Value:
     """Calls `make` in the first process only, and returns its result in all processes."""
-    if world_size() == 1:
-        return make()
-    values: list[Any] = [make() if rank() == 0 else None]
-    distributed.broadcast_object_list(values)
+    values: list[Any] = gather(make() if rank() == 0 else None)
     return values[0]
 
 
