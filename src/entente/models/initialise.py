@@ -3,12 +3,12 @@
 import hashlib
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from entente.models.attention import SlicedLinear
 
-# The number of gates in each class. torch stacks the gates' matrices along dim 0, but `_fill` initialises them one by one, as
-# it does those of the heads of a SlicedLinear.
+# The number of gates in each class. torch stacks the gates' matrices along dim 0, but `initialise` fills them one by one, as it
+# does those of the heads of a SlicedLinear.
 GATES = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
@@ -26,31 +26,23 @@ def initialise(model: nn.Module, seed: int, embedding_std: float, forget_bias: f
     its first name, as an embedding: with small embeddings, the initial predictions are nearly uniform."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
-        owner = owners[name.rpartition(".")[0]]
+        path, _, leaf = name.rpartition(".")
+        owner, generator = owners[path], generator_of(seed, name)
         if isinstance(owner, nn.LayerNorm | nn.RMSNorm) or parameter.is_meta:  # meta tensors have no values
             continue
         values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU, so that every device gets the same values
-        _fill(values, name.rpartition(".")[2], owner, generator_of(seed, name), embedding_std, forget_bias)
+        if leaf == "factor":
+            nn.init.ones_(values)
+        elif values.dim() < 2:
+            nn.init.zeros_(values)
+            if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh, which stays 0
+                nn.init.constant_(values.chunk(GATES[type(owner)])[FORGET_GATE], forget_bias)
+        elif isinstance(owner, nn.Embedding):
+            nn.init.normal_(values, std=embedding_std, generator=generator)  # even the padding row: a tied output trains it
+        else:
+            parts = owner.n_heads if isinstance(owner, SlicedLinear) else GATES.get(type(owner), 1)
+            fill = nn.init.orthogonal_ if leaf.startswith("weight_hh") else nn.init.xavier_uniform_
+            for matrix in values.unbind() if values.dim() == 3 else values.chunk(parts):  # 3-D: (H, K, K), bilinear
+                fill(matrix, generator=generator)
         with torch.no_grad():
             parameter.copy_(values)
-
-
-def _fill(
-    values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator, embedding_std: float, forget_bias: float
-) -> None:
-    if leaf == "factor":
-        nn.init.ones_(values)
-    elif values.dim() < 2:
-        nn.init.zeros_(values)
-        if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh, which stays 0
-            nn.init.constant_(values.chunk(GATES[type(owner)])[FORGET_GATE], forget_bias)
-    elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=embedding_std, generator=generator)  # including the padding row: a tied output trains it
-    else:
-        parts = owner.n_heads if isinstance(owner, SlicedLinear) else GATES.get(type(owner), 1)
-        chunks = values.unbind() if values.dim() == 3 else values.chunk(parts)  # 3-D: (H, K, K), bilinear
-        for matrix in chunks:
-            if leaf.startswith("weight_hh"):
-                nn.init.orthogonal_(matrix, generator=generator)
-            else:
-                nn.init.xavier_uniform_(matrix, generator=generator)
