@@ -107,11 +107,8 @@ def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreeme
     made, sure = sum(len(links) for links, _ in pairs), sum(len(gold.sure) for _, gold in pairs)
     in_possible = sum(len(links & gold.possible) for links, gold in pairs)
     in_sure = sum(len(links & gold.sure) for links, gold in pairs)
-    return Agreement(
-        in_possible / made if made else 1.0,
-        in_sure / sure if sure else 1.0,
-        1 - (in_possible + in_sure) / (made + sure) if made + sure else 0.0,
-    )
+    precision, recall = in_possible / made if made else 1.0, in_sure / sure if sure else 1.0
+    return Agreement(precision, recall, aer=1 - (in_possible + in_sure) / (made + sure) if made + sure else 0.0)
 
 
 def oracle_links(gold: Gold) -> list[Link]:
