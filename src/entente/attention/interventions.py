@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from entente.attention.changes import CLASSES, Change, Mute, Target
 from entente.data.batches import Batch
@@ -112,18 +111,11 @@ def with_means(
             continue
         for i, place in enumerate(change.places(target, change.mute), start=1):
             heads = range(1, change.outputs(target, place).n_heads + 1)[change.heads(target, place)]
-            means = mean_output(target, place, batches())
-            resolved += [mute(change.mute, change.layer or i, head, to=means[head - 1].tolist()) for head in heads]
+            total, n = torch.zeros((), dtype=torch.float64), 0  # the sum over n pieces, (H, K)
+            for batch in batches():
+                [outputs] = target.values_at(change.outputs(target, place), batch.src, batch.tgt[:, :-1])
+                pieces = batch.tgt[:, 1:] if place.startswith("decoder") else batch.src
+                z = outputs.cpu()[padding_mask(pieces, model.pad_id)].double()  # (pieces, H, K)
+                total, n = total + z.sum(0), n + len(z)
+            resolved += [mute(change.mute, change.layer or i, head, to=(total / n)[head - 1].tolist()) for head in heads]
     return resolved
-
-
-def mean_output(target: Target, place: str, batches: Iterable[Batch]) -> Tensor:
-    """Returns the mean output (H, K) of the heads of an attention layer, such as decoder.0.cross_attn, over all pieces of the
-    batches under teacher forcing."""
-    total, n = torch.zeros((), dtype=torch.float64), 0
-    for batch in batches:
-        [outputs] = target.values_at(target.points[f"{place}.hook_z"], batch.src, batch.tgt[:, :-1])
-        pieces = batch.tgt[:, 1:] if place.startswith("decoder") else batch.src
-        z = outputs.cpu()[padding_mask(pieces, target.model.pad_id)].double()  # (pieces, H, K)
-        total, n = total + z.sum(0), n + len(z)
-    return total / n
