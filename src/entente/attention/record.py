@@ -113,8 +113,7 @@ def has_attention(model: nn.Module) -> bool:
 
 
 def read_sentence(run: TrainedRun, source: str, target: str | None) -> tuple[list[int], list[int]]:
-    """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the model's greedy translation.
-    Raises InputError if the source is empty, or if the source or the target is too long."""
+    """Returns what `read_pair` does. The default target is the model's greedy translation."""
     src, tgt = read_pair(run.vocabulary, source, target or "")
     if target is None:
         tgt = translate(run.model, run.vocabulary, [source], greedy(run.settings.search))[0][0].tokens
@@ -153,8 +152,7 @@ def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequ
 def record_batch(
     model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
 ) -> list[list[AttentionMap]]:
-    """Returns the maps of each sentence pair, recorded in one pass. Training modes, gradients and the random state do not
-    change."""
+    """Returns the maps of each sentence pair, recorded in one pass."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
     calls = capture(model, sources, targets, AttentionWeights)
     labels: dict[Side, list[list[str]]] = {
