@@ -16,10 +16,12 @@ from bad_inputs import run as command
 from broken_laws import BROKEN, model_settings
 from conftest import SIZES, small_settings
 from entente.checkpoint import TrainedRun, sizes_of
+from entente.commands.export import WRITERS
 from entente.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.export import ctranslate2, huggingface
+from entente.export import formats
+from entente.export.formats import refuse_other_models, write_ctranslate2, write_huggingface
 from entente.models.build import build
 from entente.models.transformer import LEARNED_POSITIONS
 from entente.settings import RunSettings, SearchSettings, TransformerSettings
@@ -58,7 +60,7 @@ def assert_equal(run: TrainedRun, folder: Path, texts: list[str] = SRC, limit: i
     """Asserts that CTranslate2 gives the tokens of our search, and scores equal up to rounding."""
     search = SearchSettings(length_factor=0, length_offset=limit, length_penalty=0)
     ours = [n_best[0] for n_best in translate(run.model, run.vocabulary, texts, search)]
-    ctranslate2.write(run, folder, positions=1100)
+    write_ctranslate2(run, folder, positions=1100)
     translator = package.Translator(str(folder), intra_threads=1)
     pieces = [run.vocabulary.src.pieces(ids) for ids in run.vocabulary.encode_src(texts)]
     options = {"beam_size": 1, "length_penalty": 0, "max_decoding_length": limit, "return_scores": True}
@@ -82,17 +84,17 @@ def test_a_variant_is_translated_alike_or_refused(variant: str, tmp_path: Path) 
         assert_equal(run, tmp_path)
         return
     with pytest.raises(InputError, match="^format=ctranslate2: .*: this format cannot hold such a model; ") as refused:
-        ctranslate2.refuse_other_models(run.settings.model)
+        refuse_other_models("ctranslate2", run.settings.model)
     assert any(f"model.{key}=" in str(refused.value) for key in model_settings(variant))
 
 
 def test_other_models_are_refused_and_the_order_of_sublayers_does_not_matter() -> None:
-    ctranslate2.refuse_other_models(TransformerSettings(residual=["ff", "self", "cross"]))
+    refuse_other_models("ctranslate2", TransformerSettings(residual=["ff", "self", "cross"]))
     with pytest.raises(InputError, match="model.score=cosine: this format"):
-        ctranslate2.refuse_other_models(TransformerSettings(score="cosine"))
-    for refuse in (ctranslate2.refuse_other_models, huggingface.refuse_other_models):
-        with pytest.raises(InputError, match="^format=[a-z0-9]+: model.name=birnn: this format cannot hold such a model; "):
-            refuse(loaded(name="birnn").settings.model)
+        refuse_other_models("ctranslate2", TransformerSettings(score="cosine"))
+    for format in WRITERS:
+        with pytest.raises(InputError, match=f"^format={format}: model.name=birnn: this format cannot hold such a model; "):
+            refuse_other_models(format, loaded(name="birnn").settings.model)
 
 
 def test_the_padding_symbol_is_never_produced(tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_positions_reach_as_far_as_a_search_can(tmp_path: Path) -> None:
 def pegasus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TrainedRun, Any]]:
     run, folder = loaded(JOINT), tmp_path_factory.mktemp("pegasus")
     transformers = pytest.importorskip("transformers")
-    huggingface.write(run, folder, positions=101)
+    write_huggingface(run, folder, positions=101)
     yield run, transformers.PegasusForConditionalGeneration.from_pretrained(folder).eval()
 
 
@@ -145,7 +147,7 @@ def test_pegasus_translates_as_we_do(pegasus: tuple[TrainedRun, Any]) -> None:
 @pytest.mark.parametrize("variant", sorted({*VARIANTS} - TRAINING))
 def test_pegasus_refuses_all_other_variants(variant: str) -> None:
     with pytest.raises(InputError, match="^format=huggingface: .*: this format cannot hold such a model; "):
-        huggingface.refuse_other_models(small_settings("transformer", **model_settings(variant)))
+        refuse_other_models("huggingface", small_settings("transformer", **model_settings(variant)))
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +185,7 @@ def test_the_folder_translates_by_itself(format: str, trained: Path, tmp_path: P
 
 def test_nothing_but_numbers_comes_from_the_model_into_a_script() -> None:
     for file in ("ctranslate2.py.txt", "huggingface.py.txt"):
-        names = Template((Path(ctranslate2.__file__).parent / file).read_text(encoding="utf-8")).get_identifiers()
+        names = Template((Path(formats.__file__).parent / file).read_text(encoding="utf-8")).get_identifiers()
         assert {*names} == {"beam", "plain", "factor", "offset", "penalty"}
 
 

@@ -25,7 +25,7 @@ from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, Vocabulary
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.export import ctranslate2
+from entente.export.formats import write_ctranslate2
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.settings import RunSettings, SearchSettings
@@ -121,7 +121,7 @@ def decodable(spec: Mapping[str, Any]) -> tuple[checkpoint.TrainedRun, list[str]
 def export(run: checkpoint.TrainedRun, folder: str) -> str:
     """Writes the model in CTranslate2's format. Returns the reason if this is impossible."""
     try:
-        ctranslate2.write(run, Path(folder), positions=4096)
+        write_ctranslate2(run, Path(folder), positions=4096)
     except InputError as error:  # CTranslate2 does not support the model, or is not installed
         return str(error)
     return ""

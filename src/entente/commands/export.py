@@ -24,11 +24,11 @@ from entente.data.tokenizer import MAX_PIECES
 from entente.decoding.search import length_limit, search_name, translation_search
 from entente.decoding.translate import translate_lines
 from entente.errors import InputError
-from entente.export import ctranslate2, huggingface
+from entente.export.formats import write_ctranslate2, write_huggingface
 from entente.files import write_text
 from entente.process import prepare_process
 
-WRITERS = {"ctranslate2": ctranslate2.write, "huggingface": huggingface.write}
+WRITERS = {"ctranslate2": write_ctranslate2, "huggingface": write_huggingface}
 FILES = Path(__file__).parents[1] / "export"
 COMPARED = 20  # sentences
 
