@@ -7,11 +7,10 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -34,8 +33,7 @@ METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     sources: list[str]
     references: list[str]
     hypotheses: list[str]
@@ -66,7 +64,7 @@ class Evaluation:
         for low, high in zip((0, *LENGTHS), (*LENGTHS, math.inf), strict=True):
             if rows := [row for row, n in enumerate(lengths) if low < n <= high]:
                 hypotheses, references = ([side[row] for row in rows] for side in (self.hypotheses, self.references))
-                bleu = replace(self, hypotheses=hypotheses, references=references).scores("bleu")["bleu"]
+                bleu = self._replace(hypotheses=hypotheses, references=references).scores("bleu")["bleu"]
                 words = f"{low + 1}-{high}" if high < math.inf else f"{low + 1}+"
                 buckets.append({"words": words, "sentences": len(rows), "bleu": bleu})
         return buckets

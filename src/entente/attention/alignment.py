@@ -10,7 +10,6 @@ Shapes: P pieces, W source words (in `Words`: of either side), E target words, L
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -117,8 +116,7 @@ def oracle_links(gold: Gold) -> list[Link]:
     return list({j: (i, j) for i, j in [*sorted(gold.possible), *sorted(gold.sure)]}.values())
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """A head of the attention to the source."""
 
     layer: int  # counted from 0
@@ -145,8 +143,7 @@ def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
     return links.masked_fill(links == len(source.labels), NO_LINK)
 
 
-@dataclass(frozen=True)
-class Alignments:
+class Alignments(NamedTuple):
     """The links of every head in each sentence, as returned by `predicted_links`, and any gold links."""
 
     predicted: Sequence[Tensor]
