@@ -120,19 +120,11 @@ class CombinedOptimiser(torch.optim.Optimizer):
     def __init__(self, *optimisers: torch.optim.Optimizer) -> None:
         self.optimisers = optimisers
         super().__init__([group for each in optimisers for group in each.param_groups], {})
-        self._share()
-
-    def _share(self) -> None:
-        groups = iter(self.param_groups)
-        for each in self.optimisers:
-            each.param_groups, each.state = [next(groups) for _ in each.param_groups], self.state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._share()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = closure() if closure else None
+        groups = iter(self.param_groups)  # which loading a checkpoint replaces, as it does the state
         for each in self.optimisers:
+            each.param_groups, each.state = [next(groups) for _ in each.param_groups], self.state
             each.step()
         return loss
