@@ -45,25 +45,12 @@ class RunDirectory:
     checkpoint: Path | None = None
 
     @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.json"  # the last file that a run writes
-
-    @property
     def is_finished(self) -> bool:
-        return self.metrics.exists()
-
-    @property
-    def max_steps(self) -> int:
-        """The number of steps that was chosen when the run began."""
-        return int(read_yaml(self.path / "config.yaml")["trainer"]["max_steps"])
+        return (self.path / "metrics.json").exists()  # the last file that a run writes
 
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        return self.checkpoints / "best.ckpt"
 
 
 def run_name(settings: RunSettings) -> str:

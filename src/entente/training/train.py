@@ -26,7 +26,7 @@ from entente.data.tokenizer import Vocabulary, texts
 from entente.errors import InputError
 from entente.evaluation import Evaluation, show, write_translations
 from entente.fast.attach import attach
-from entente.files import write_json
+from entente.files import read_yaml, write_json
 from entente.models.build import build
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process, return_freed_memory
@@ -50,7 +50,9 @@ def train(settings: RunSettings) -> Path:
     if run and run.is_finished:
         log.info("%s: this run has finished; nothing is left to do", run.path)
         return run.path
-    data, translator = prepare(with_steps(settings, run.max_steps) if run else settings, run.checkpoint if run else None)
+    if run:  # with the number of steps that was chosen when it began
+        settings = with_steps(settings, read_yaml(run.path / "config.yaml")["trainer"]["max_steps"])
+    data, translator = prepare(settings, run.checkpoint if run else None)
     trainer = build_trainer(translator, data)
     with open_run(run, translator, trainer) as run:
         trainer.fit(translator, datamodule=data, ckpt_path=run.checkpoint, weights_only=True if run.checkpoint else None)
@@ -110,7 +112,7 @@ def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationDa
     with on_accelerator(translator.model, device.type, settings.trainer.precision, device.index):
         if settings.checkpoint.average > 1:
             keep_mean_if_better(run, translator, data)
-        translator.load_state_dict(checkpoint.read(run.best)["state_dict"])
+        translator.load_state_dict(checkpoint.read(run.checkpoints / "best.ckpt")["state_dict"])
         if not settings.overfit:  # with `overfit`, all splits are the same batch
             tests = [*data.corpus.tests]
             splits += [*tests, *(f"{split}@{grouping}" for split in tests[:1] for grouping in settings.also_evaluate)]
@@ -133,8 +135,9 @@ def keep_mean_if_better(run: RunDirectory, translator: Translator, data: Transla
     is_best = (bleu, -evaluation.nll) >= translator.best
     if is_best:
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
+        content[checkpoint.ENTRY] = translator.checkpoint_entry
         # The others wait, since all of them read the file next.
-        distributed.share(lambda: checkpoint.write({**content, checkpoint.ENTRY: translator.checkpoint_entry}, run.best))
+        distributed.share(lambda: checkpoint.write(content, run.checkpoints / "best.ckpt"))
     translator.mean_report = {"of": averaged, "bleu": bleu, "best_single_bleu": translator.best[0], "chosen": is_best}
     values = f"validation BLEU {bleu:.2f} with their mean, {translator.best[0]:.2f} with the best single one"
     log.info("last %d checkpoints: %s; keeping the %s", len(averaged), values, "mean" if is_best else "single one")
@@ -166,7 +169,7 @@ def write_results(
     }
     write_json(run.path / "training.json", report)
     views.log_final(translator.trainer, metrics)
-    write_json(run.metrics, metrics)  # written last, since a run with this file is finished
+    write_json(run.path / "metrics.json", metrics)  # written last, since a run with this file is finished
     if steps < settings.steps:
         log.info("stopped early: no improvement in the last %s validations", settings.patience)
     for line in judgement[1:] if judgement else ():
