@@ -18,7 +18,7 @@ from entente.checkpoint import read
 from entente.errors import InputError, Interrupted, Stopped
 from entente.training import run_directory
 from entente.training import views as views_of_training
-from entente.training.checkpoints import steps
+from entente.training.run_directory import steps
 from entente.training.train import train
 from entente.training.translator import Translator
 from interruptions import differences, points
