@@ -12,10 +12,9 @@ from bad_inputs import run as command
 from entente.files import read_yaml
 from entente.recipe import for_corpus, with_steps
 from entente.settings import RunSettings
-from entente.training.budget import steps_of_minutes
+from entente.training.budget import steps_of_minutes, verdict
 from entente.training.train import prepare, train
 from entente.training.translator import Translator
-from entente.training.verdict import verdict
 from interruptions import differences
 from test_signals import run_with_signal
 from tiny import SMALL, run_settings, write_corpus

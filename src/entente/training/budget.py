@@ -1,6 +1,7 @@
-"""Turns the length of a run, in epochs or minutes, into a number of steps."""
+"""The length of a run: turns epochs or minutes into a number of steps, and says at the end whether more would help."""
 
 import time
+from collections.abc import Iterable, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -18,6 +19,8 @@ from entente.training.translator import Translator
 from entente.training.views import Board, TensorBoardViews
 
 SKIPPED, MEASURED = 20, 40  # steps before the measurement, which are slower, and in it
+RISE = 0.02  # nats by which the validation NLL of a model that overfits rises
+GAIN, FALL = 0.5, 0.05  # what a model that still learns gains in BLEU, or loses in NLL, in the last quarter of its run
 
 
 def steps_of_epochs(settings: RunSettings, data: TranslationData) -> int:
@@ -76,3 +79,46 @@ def steps_of_minutes(settings: RunSettings, translator: Translator, data: Transl
     text = f"{step:.3f} s per step with validations, {clock(around)} for preparation and evaluation"
     log.info("trainer.minutes=%g: %s, so the run takes %s steps", minutes, text, f"{steps:,}")
     return steps
+
+
+def verdict(rows: Iterable[Mapping[str, Any]], settings: RunSettings) -> tuple[str, str, str] | None:
+    """Returns a word, and two lines that explain it and give advice, or None after fewer than four validations. rows: those of
+    metrics.csv."""
+    curves: dict[str, list[tuple[int, float]]] = {"valid/bleu": [], "valid/nll": [], "train/nll": []}
+    for row in rows:
+        for name, curve in curves.items():
+            if row.get(name) not in (None, ""):
+                curve.append((int(row["step"]), float(row[name])))
+    bleu, nll, train = curves.values()
+    if len(nll) < 4:
+        return None
+    last, now = nll[-1]
+    lowest, best = min((value, step) for step, value in nll)
+    earlier_loss, later_loss = mean(train, best - (last - best), best), mean(train, best, last)
+    if now > lowest + RISE and not later_loss >= earlier_loss:  # NaN, where nothing was measured, does not speak against it
+        rise = f"since then, the validation NLL rose from {lowest:.2f} to {now:.2f}"
+        advice = (
+            f"try model.dropout above {settings.model.dropout:g}, less training ({length(settings)}), or more text (data.extra)"
+        )
+        return "overfitting", f"overfitting since step {best}: {rise}", advice
+    start = max(step for step, _ in nll[:-1] if step <= 0.75 * last or step == nll[0][0])
+    gain, fall = bleu[-1][1] - dict(bleu)[start], dict(nll)[start] - now
+    change = f"since step {start}, validation BLEU changed by {gain:+.1f} and NLL by {-fall:+.2f}"
+    if gain > GAIN or fall > FALL:
+        return "still rising", f"still rising: {change}", f"longer training would help; {length(settings)}"
+    return "converged", f"converged: {change}", "longer training would help little; more text or a wider model might"
+
+
+def mean(curve: list[tuple[int, float]], first: int, last: int) -> float:
+    """Returns the mean of the values at steps in (first, last], or NaN if there is none."""
+    values = [value for step, value in curve if first < step <= last]
+    return sum(values) / len(values) if values else float("nan")
+
+
+def length(settings: RunSettings) -> str:
+    """Returns the setting that says how long the run was."""
+    trainer = settings.trainer
+    for name in ("epochs", "minutes"):
+        if value := getattr(trainer, name):
+            return f"trainer.{name} was {value:g}"
+    return f"trainer.max_steps was {trainer.steps}"

@@ -33,11 +33,10 @@ from entente.process import prepare_process, return_freed_memory
 from entente.recipe import with_steps
 from entente.settings import RunSettings
 from entente.training import views
-from entente.training.budget import MEASURED, SKIPPED, steps_of_epochs, steps_of_minutes
+from entente.training.budget import MEASURED, SKIPPED, steps_of_epochs, steps_of_minutes, verdict
 from entente.training.run_directory import RunDirectory, find_run, open_run, regular_steps, steps
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
-from entente.training.verdict import verdict
 from entente.training.warm_start import load_ancestor
 
 
