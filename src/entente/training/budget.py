@@ -1,7 +1,7 @@
 """The length of a run: turns epochs or minutes into a number of steps, and says at the end whether more would help."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -81,44 +81,40 @@ def steps_of_minutes(settings: RunSettings, translator: Translator, data: Transl
     return steps
 
 
-def verdict(rows: Iterable[Mapping[str, Any]], settings: RunSettings) -> tuple[str, str, str] | None:
+def verdict(rows: Collection[Mapping[str, Any]], settings: RunSettings) -> tuple[str, str, str] | None:
     """Returns a word, and two lines that explain it and give advice, or None after fewer than four validations. rows: those of
     metrics.csv."""
-    curves: dict[str, list[tuple[int, float]]] = {"valid/bleu": [], "valid/nll": [], "train/nll": []}
-    for row in rows:
-        for name, curve in curves.items():
-            if row.get(name) not in (None, ""):
-                curve.append((int(row["step"]), float(row[name])))
-    bleu, nll, train = curves.values()
+    bleu, nll, train = (
+        {int(row["step"]): float(row[name]) for row in rows if row.get(name) not in (None, "")}
+        for name in ("valid/bleu", "valid/nll", "train/nll")
+    )
     if len(nll) < 4:
         return None
-    last, now = nll[-1]
-    lowest, best = min((value, step) for step, value in nll)
+    first, *between, last = nll
+    lowest, best = min((value, step) for step, value in nll.items())
     earlier_loss, later_loss = mean(train, best - (last - best), best), mean(train, best, last)
-    if now > lowest + RISE and not later_loss >= earlier_loss:  # NaN, where nothing was measured, does not speak against it
-        rise = f"since then, the validation NLL rose from {lowest:.2f} to {now:.2f}"
-        advice = (
-            f"try model.dropout above {settings.model.dropout:g}, less training ({length(settings)}), or more text (data.extra)"
-        )
-        return "overfitting", f"overfitting since step {best}: {rise}", advice
-    start = max(step for step, _ in nll[:-1] if step <= 0.75 * last or step == nll[0][0])
-    gain, fall = bleu[-1][1] - dict(bleu)[start], dict(nll)[start] - now
+    if nll[last] > lowest + RISE and not later_loss >= earlier_loss:  # NaN, where nothing was measured, is no objection
+        rise = f"since then, the validation NLL rose from {lowest:.2f} to {nll[last]:.2f}"
+        advice = f"less training ({length(settings)}), or more text (data.extra)"
+        dropout = f"try model.dropout above {settings.model.dropout:g}"
+        return "overfitting", f"overfitting since step {best}: {rise}", f"{dropout}, {advice}"
+    start = max([first, *(step for step in between if step <= 0.75 * last)])
+    gain, fall = bleu[last] - bleu[start], nll[start] - nll[last]
     change = f"since step {start}, validation BLEU changed by {gain:+.1f} and NLL by {-fall:+.2f}"
     if gain > GAIN or fall > FALL:
         return "still rising", f"still rising: {change}", f"longer training would help; {length(settings)}"
     return "converged", f"converged: {change}", "longer training would help little; more text or a wider model might"
 
 
-def mean(curve: list[tuple[int, float]], first: int, last: int) -> float:
+def mean(curve: Mapping[int, float], first: int, last: int) -> float:
     """Returns the mean of the values at steps in (first, last], or NaN if there is none."""
-    values = [value for step, value in curve if first < step <= last]
+    values = [value for step, value in curve.items() if first < step <= last]
     return sum(values) / len(values) if values else float("nan")
 
 
 def length(settings: RunSettings) -> str:
     """Returns the setting that says how long the run was."""
-    trainer = settings.trainer
     for name in ("epochs", "minutes"):
-        if value := getattr(trainer, name):
+        if value := getattr(settings.trainer, name):
             return f"trainer.{name} was {value:g}"
-    return f"trainer.max_steps was {trainer.steps}"
+    return f"trainer.max_steps was {settings.trainer.steps}"
