@@ -12,9 +12,9 @@ import torch
 from bad_inputs import run as command
 from entente import checkpoint
 from entente.checkpoint import load, read
+from entente.commands.train import with_ancestor
 from entente.errors import InputError
 from entente.training.train import train
-from entente.training.warm_start import with_ancestor
 from interruptions import differences
 from test_signals import run_with_signal
 from tiny import SIDES, SMALL, run_settings, write_corpus

@@ -6,12 +6,13 @@ translations and scores.
   entente train data=files data.train=pairs.tsv data.valid=valid.tsv
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from entente import checkpoint
 from entente.ablation import variants
 from entente.ablation.effect import check_effect
 from entente.cli import Composition, check, compose, compose_checked, key_of
@@ -27,11 +28,11 @@ from entente.settings import RunSettings
 from entente.trained import TrainedModel, load
 from entente.training.train import train as train_run
 from entente.training.trainer import launched
-from entente.training.warm_start import with_ancestor
-from entente.validation import validate
+from entente.validation import flat, to_text, validate
 
 # Settings of `trainer` that, like output_dir, may be changed with resume=DIRECTORY, for example on another machine.
 OF_THE_MACHINE = ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")
+FREE = ("model.dropout", "model.attention_dropout")  # settings of the model that may differ from those of `init`
 SAMPLE = 10_000  # maximum number of pairs whose words are counted
 
 
@@ -64,6 +65,30 @@ def completed(settings: RunSettings, composition: Composition) -> RunSettings:
         compared = [run if run.trainer.max_steps else with_steps(run, 1000) for run in (baseline, settings)]
         share(lambda: check_effect(*compared))
     return settings
+
+
+def with_ancestor(settings: RunSettings, model: str, fixed: Iterable[str]) -> RunSettings:
+    """Returns the settings with the model and tokenizer of the run's ancestor, `init`. model: the option of the config group
+    `model`. fixed: the keys that the user or an ablation has set. Raises InputError for those that contradict the ancestor."""
+    ancestor = checkpoint.load(str(settings.init)).settings.stored()
+    values = settings.stored()
+    requested = dict(flat(values))
+    dropouts = {key.partition(".")[2]: requested[key] for key in FREE if key in requested and key in dict(flat(ancestor))}
+    values["model"] = {**ancestor["model"], **dropouts}
+    values["data"]["tokenizer"] = ancestor["data"]["tokenizer"]
+    adopted = dict(flat(values))
+    if model != (name := ancestor["model"]["name"]):
+        raise InputError(f"model={model}: the model of init={settings.init} is a {name}; give model={name}")
+    problems = [
+        f"{key}={to_text(requested[key])}: the model and the tokenizer of init={settings.init} have "
+        f"{to_text(adopted.get(key))}; leave {key} out"
+        for key in fixed
+        if key.startswith(("model.", "data.tokenizer."))
+        if requested.get(key) != adopted.get(key)
+    ]
+    if problems:
+        raise InputError(*problems)
+    return validate(RunSettings, {**values, "resume": settings.resume}, where=f"init={settings.init}: ")
 
 
 def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[RunSettings, Composition]:

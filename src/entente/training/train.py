@@ -37,7 +37,6 @@ from entente.training.budget import MEASURED, SKIPPED, steps_of_epochs, steps_of
 from entente.training.run_directory import RunDirectory, find_run, open_run, regular_steps, steps
 from entente.training.trainer import build_trainer, on_accelerator
 from entente.training.translator import Translator
-from entente.training.warm_start import load_ancestor
 
 
 @isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
@@ -102,6 +101,16 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
         log.warning("%s: the learning rate does not decay in %d steps; lower these, or train longer", values, steps)
     log.info("%s parameters, %d pieces", f"{parameter_count(translator.model):,}", len(vocabulary.tgt))
     return data, translator
+
+
+def load_ancestor(settings: RunSettings, resumed: Path | None) -> checkpoint.TrainedRun:
+    """Returns the ancestor of a run, `init`, with an entry `init` in its provenance that names it. A run that resumes from the
+    checkpoint `resumed` takes all of it from there, so that `resume=DIRECTORY` does not need the ancestor."""
+    run = checkpoint.load(str(resumed or settings.init))
+    if not resumed:
+        run.provenance["init"] = f"{settings.init}: {run.summary()}, commit {run.provenance['commit']}"
+    log.info("init=%s", run.provenance["init"])
+    return run
 
 
 def evaluate_best(run: RunDirectory, translator: Translator, data: TranslationData) -> dict[str, Evaluation]:
