@@ -97,16 +97,16 @@ class TensorBoardViews(L.Callback):
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
         step = trainer.global_step + 1  # the step in progress
-        if self.settings.diagnosis and trainer.is_global_zero and (step % self.settings.diagnosis == 0 or step == 1):
+        if self.settings.diagnosis and trainer.logger and (step % self.settings.diagnosis == 0 or step == 1):
             self._due = step
             norms = gradient_norms(pl_module.model)
-            log_diagnosis(trainer, {f"gradient_norm/{place}": norm for place, norm in norms.items()}, step)
+            log_diagnosis(trainer.logger, {f"gradient_norm/{place}": norm for place, norm in norms.items()}, step)
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step == self._due:
             self._due = None  # so that it runs only once: with accumulation, the next batches have the same global_step
             batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
-            log_diagnosis(trainer, diagnose(pl_module.model, batch.src, batch.tgt[:, :-1]), trainer.global_step)
+            log_diagnosis(trainer.logger, diagnose(pl_module.model, batch.src, batch.tgt[:, :-1]), trainer.global_step)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if not isinstance(board := trainer.logger, TensorBoardLogger):
@@ -162,11 +162,9 @@ def log_heads(board: TensorBoardLogger, translator: Translator, data: Translatio
         board.experiment.add_figure("weights/valid heads", draw_heads(maps, title), step)
 
 
-def log_diagnosis(trainer: L.Trainer, values: Mapping[str, float], step: int) -> None:
+def log_diagnosis(board: Any, values: Mapping[str, float], step: int) -> None:
     """Logs each value, named "ASPECT/PLACE", as a tensor, which TensorBoard does not show but the comparison of a suite draws.
     Also logs the smallest and the largest value of each aspect as scalars."""
-    if not isinstance(board := trainer.logger, TensorBoardLogger):
-        return
     aspects: defaultdict[str, list[float]] = defaultdict(list)
     for name, value in values.items():
         board.experiment.add_tensor(f"why/{name}", torch.tensor(value), step)
