@@ -51,7 +51,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from entente.ablation.causes import measured
+from entente.ablation.comparison import measured
 from entente.ablation.runs import Run, read_run
 from entente.ablation.significance import NOTHING
 from entente.commands.train import train

@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 
 from conftest import small
-from entente.ablation.causes import explain
+from entente.ablation.comparison import explain
 from entente.ablation.runs import Run, read_suite
 from entente.attention.diagnose import diagnose
 

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from entente import escape
-from entente.ablation.causes import Points, measured
-from entente.ablation.comparison import DIVERGED, FAILED
+from entente.ablation.comparison import DIVERGED, FAILED, Points, measured
 from entente.ablation.runs import Run, Suite
 from entente.ablation.significance import BETTER, BETTER_RUN, SAME, WITHIN, WORSE, WORSE_RUN
 

@@ -1,8 +1,10 @@
-"""Compares each variant with the baseline: scores, differences over seeds (entente.ablation.significance), and a verdict.
+"""Compares each variant with the baseline: scores, differences over seeds (entente.ablation.significance), a verdict, and, from
+what was measured inside the model (entente.attention.diagnose), the causes of a failure. A run without these measurements
+(views.diagnosis=0) shows fewer causes.
 
 Verdicts, of which a failure of any seed comes first, on the first test split that all runs have, or else on validation:
     diverged               the loss was not finite, or NLL is more than 1 nat above that of a uniform guess
-    failed                 the run translates nothing: BLEU is below 1 and chrF below 20 (entente.ablation.causes says why)
+    failed                 the run translates nothing: BLEU is below 1 and chrF below 20 (`causes` says why)
     not finished           no metrics: waiting, interrupted, refused, or crashed
     worse, better          corrected p < 0.05; "(1 seed)" if only two runs were compared, and not two ways of training
     within 1 BLEU          no difference was found, and the whole interval lies within 1 BLEU of 0
@@ -20,15 +22,16 @@ from typing import Any
 import numpy as np
 
 from entente.ablation import significance
-from entente.ablation.causes import diverged
 from entente.ablation.runs import BASELINE, Run, Suite
 from entente.ablation.significance import NOTHING, WORSE, WORSE_RUN, Array, Judgement
 from entente.console import show_progress
 from entente.errors import InputError
+from entente.evaluation import METRICS
 
 NOT_COMPARED, FAILED, DIVERGED, UNFINISHED = "not compared", "failed", "diverged", "not finished"
 HARMED = (WORSE, WORSE_RUN, FAILED, DIVERGED, UNFINISHED)
 Row = dict[str, Any]
+Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -166,3 +169,70 @@ def deviation(values: Sequence[float]) -> float | None:
     """Returns the sample standard deviation of the finite values, if there are several."""
     finite = [value for value in values if math.isfinite(value)]
     return statistics.stdev(finite) if len(finite) > 1 else None
+
+
+def explain(run: Run, baseline: Run) -> dict[str, str]:
+    """Returns the causes that a run shows and its baseline does not, as `causes` does. The baseline itself is explained too."""
+    common = {} if run is baseline else causes(baseline)
+    return {name: f"{name.capitalize()}: {text}." for name, text in causes(run).items() if name not in common}
+
+
+def causes(run: Run) -> dict[str, str]:
+    """Returns the causes of failure that a run shows, the most specific first: an explanation by name. The limits were set on
+    the published suites."""
+    scores, unigram = run.metrics.get("valid", {"nll": 0.0, "bleu": 100.0}), run.training.get("unigram_nll", math.inf)
+    nlls = [nll for _, nll in run.history.get("valid/nll", []) if math.isfinite(nll)] or [math.inf]
+    metric = "chrf" if "chrf" in scores else "bleu"  # evaluation.metrics may leave out chrF
+    share = scores["nll"] / unigram
+    cosine, norms = max(_last(run, "position cosine"), default=0.0), _last(run, "gradient norm") or [1.0]
+    entropy, effect = statistics.median(_last(run, "attention entropy") or [1.0]), min(_last(run, "source effect"), default=1.0)
+    rules = {
+        "diverged": (diverged(run), "its loss is not finite or above that of a uniform guess; try a lower optim.lr"),
+        "copies the future": (
+            nlls[-1] < 0.25 * unigram and scores[metric] < 20,  # NLL is computed with the reference as input
+            f"it predicts the references (NLL {nlls[-1]:.2f}) but cannot translate ({METRICS[metric]} {scores[metric]:.1f}), "
+            "so its decoder must see the pieces that it has to predict in training",
+        ),
+        "rank collapse": (
+            cosine > 0.95,
+            f"all positions hold nearly the same vector (mean cosine {cosine:.2f}), so words cannot be told apart",
+        ),
+        "vanishing gradients": (
+            min(norms) < 1e-3 * max(norms),
+            f"part of the model receives almost no gradient (norms from {min(norms):.1g} to {max(norms):.1g})",
+        ),
+        "attention saturated": (
+            entropy < 0.1,
+            f"most layers put all weight on one piece (median entropy {entropy:.2f}), where softmax has hardly any gradient",
+        ),
+        "never left the plateau": (
+            share >= 0.9,
+            f"it predicts pieces by their frequency, whatever the context (NLL {share:.2f} times that of a unigram model)",
+        ),
+        "overfits": (
+            nlls[-1] > 1.2 * min(nlls),
+            f"it memorises the training text (validation NLL rose from {min(nlls):.2f} to {nlls[-1]:.2f})",
+        ),
+        "ignores the source": (effect < 0.05, f"another source changes its predictions by only {effect:.1%}"),
+    }
+    return {name: text for name, (is_shown, text) in rules.items() if is_shown}
+
+
+def measured(run: Run) -> list[tuple[str, str, Points]]:
+    """Returns the curves that were logged as why/ASPECT/PLACE, each with its aspect and place."""
+    tags = [(tag, tag.split("/")) for tag in run.history if tag.startswith("why/")]
+    return [(parts[1].replace("_", " "), parts[2], run.history[tag]) for tag, parts in tags if len(parts) == 3]
+
+
+def _last(run: Run, aspect: str) -> list[float]:
+    """Returns the last value of an aspect in each part of the model, without NaN and infinity."""
+    values = [points[-1][1] for name, _, points in measured(run) if name == aspect]
+    return [value for value in values if math.isfinite(value)]
+
+
+def diverged(run: Run, split: str = "valid") -> bool:
+    """Whether a run stopped because of its loss, or has an NLL that is more than 1 nat above that of a uniform guess."""
+    if not run.metrics:
+        return run.diverged
+    nll = run.metrics[split]["nll"]
+    return not math.isfinite(nll) or nll > math.log(run.learning["data.tokenizer.vocab_size"]) + 1

@@ -7,9 +7,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from entente import escape
 from entente.ablation.analysis import samples, words_of_one
-from entente.ablation.causes import Points, explain
 from entente.ablation.charts import COLORS, OTHER, against_baseline, diagnosis
-from entente.ablation.comparison import DIVERGED, HARMED, Comparison, Row, compare
+from entente.ablation.comparison import DIVERGED, HARMED, Comparison, Points, Row, compare, explain
 from entente.ablation.runs import Run, Suite
 from entente.ablation.significance import ALPHA, DEVIATIONS, DUNNETT, EQUIVALENT, POOLED, TRIALS
 from entente.console import Task, print_table
