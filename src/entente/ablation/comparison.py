@@ -14,7 +14,7 @@ Verdicts, of which a failure of any seed comes first, on the first test split th
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,50 +172,39 @@ def deviation(values: Sequence[float]) -> float | None:
 
 
 def explain(run: Run, baseline: Run) -> dict[str, str]:
-    """Returns the causes that a run shows and its baseline does not, as `causes` does. The baseline itself is explained too."""
-    common = {} if run is baseline else causes(baseline)
-    return {name: f"{name.capitalize()}: {text}." for name, text in causes(run).items() if name not in common}
+    """Returns the causes that a run shows and its baseline does not, by name. The baseline itself is explained too."""
+    common = {} if run is baseline else dict(causes(baseline))
+    return {name: f"{name.capitalize()}: {text}." for name, text in causes(run) if name not in common}
 
 
-def causes(run: Run) -> dict[str, str]:
-    """Returns the causes of failure that a run shows, the most specific first: an explanation by name. The limits were set on
-    the published suites."""
+def causes(run: Run) -> Iterator[tuple[str, str]]:
+    """Yields the name and an explanation of each cause of failure that a run shows, the most specific first. The limits were
+    set on the published suites."""
     scores, unigram = run.metrics.get("valid", {"nll": 0.0, "bleu": 100.0}), run.training.get("unigram_nll", math.inf)
     nlls = [nll for _, nll in run.history.get("valid/nll", []) if math.isfinite(nll)] or [math.inf]
     metric = "chrf" if "chrf" in scores else "bleu"  # evaluation.metrics may leave out chrF
-    share = scores["nll"] / unigram
-    cosine, norms = max(_last(run, "position cosine"), default=0.0), _last(run, "gradient norm") or [1.0]
-    entropy, effect = statistics.median(_last(run, "attention entropy") or [1.0]), min(_last(run, "source effect"), default=1.0)
-    rules = {
-        "diverged": (diverged(run), "its loss is not finite or above that of a uniform guess; try a lower optim.lr"),
-        "copies the future": (
-            nlls[-1] < 0.25 * unigram and scores[metric] < 20,  # NLL is computed with the reference as input
-            f"it predicts the references (NLL {nlls[-1]:.2f}) but cannot translate ({METRICS[metric]} {scores[metric]:.1f}), "
-            "so its decoder must see the pieces that it has to predict in training",
-        ),
-        "rank collapse": (
-            cosine > 0.95,
-            f"all positions hold nearly the same vector (mean cosine {cosine:.2f}), so words cannot be told apart",
-        ),
-        "vanishing gradients": (
-            min(norms) < 1e-3 * max(norms),
-            f"part of the model receives almost no gradient (norms from {min(norms):.1g} to {max(norms):.1g})",
-        ),
-        "attention saturated": (
-            entropy < 0.1,
-            f"most layers put all weight on one piece (median entropy {entropy:.2f}), where softmax has hardly any gradient",
-        ),
-        "never left the plateau": (
-            share >= 0.9,
-            f"it predicts pieces by their frequency, whatever the context (NLL {share:.2f} times that of a unigram model)",
-        ),
-        "overfits": (
-            nlls[-1] > 1.2 * min(nlls),
-            f"it memorises the training text (validation NLL rose from {min(nlls):.2f} to {nlls[-1]:.2f})",
-        ),
-        "ignores the source": (effect < 0.05, f"another source changes its predictions by only {effect:.1%}"),
-    }
-    return {name: text for name, (is_shown, text) in rules.items() if is_shown}
+    if diverged(run):
+        yield "diverged", "its loss is not finite or above that of a uniform guess; try a lower optim.lr"
+    if nlls[-1] < 0.25 * unigram and scores[metric] < 20:  # NLL is computed with the reference as input
+        text = f"it predicts the references (NLL {nlls[-1]:.2f}) but cannot translate ({METRICS[metric]} {scores[metric]:.1f})"
+        yield "copies the future", f"{text}, so its decoder must see the pieces that it has to predict in training"
+    if (cosine := max(_last(run, "position cosine"), default=0.0)) > 0.95:
+        text = f"all positions hold nearly the same vector (mean cosine {cosine:.2f})"
+        yield "rank collapse", f"{text}, so words cannot be told apart"
+    if min(norms := _last(run, "gradient norm") or [1.0]) < 1e-3 * max(norms):
+        text = f"norms from {min(norms):.1g} to {max(norms):.1g}"
+        yield "vanishing gradients", f"part of the model receives almost no gradient ({text})"
+    if (entropy := statistics.median(_last(run, "attention entropy") or [1.0])) < 0.1:
+        text = f"most layers put all weight on one piece (median entropy {entropy:.2f})"
+        yield "attention saturated", f"{text}, where softmax has hardly any gradient"
+    if (share := scores["nll"] / unigram) >= 0.9:
+        text = f"NLL {share:.2f} times that of a unigram model"
+        yield "never left the plateau", f"it predicts pieces by their frequency, whatever the context ({text})"
+    if nlls[-1] > 1.2 * min(nlls):
+        text = f"validation NLL rose from {min(nlls):.2f} to {nlls[-1]:.2f}"
+        yield "overfits", f"it memorises the training text ({text})"
+    if (effect := min(_last(run, "source effect"), default=1.0)) < 0.05:
+        yield "ignores the source", f"another source changes its predictions by only {effect:.1%}"
 
 
 def measured(run: Run) -> list[tuple[str, str, Points]]:
