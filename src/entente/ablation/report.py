@@ -19,6 +19,7 @@ from entente.validation import to_text
 Lines = list[list[str]]  # of a table, the headings first; no lines if there is nothing to show
 LOADER, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
 TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+TEMPLATES.globals.update(alpha=ALPHA, equivalent=EQUIVALENT, trials=TRIALS, pooled=POOLED, deviations=DEVIATIONS)
 
 
 def report(suite: Suite, folder: Path, samples: int) -> None:
@@ -69,16 +70,11 @@ def score_table(comparison: Comparison) -> Lines:
     first, rest = comparison.first, comparison.splits[1:]
     headings = ["variant", "verdict", f"BLEU {first}", "difference", "p", "spread of the difference"]
     lines = [[*headings, "NLL", "difference in NLL", "p of NLL", *rest, "chrF", "finished", "parameters", "tokens/s"]]
+    names = ("difference", "low", "high", "p", "method", "nll_difference", "nll_p")
     for row in comparison.rows:
-        difference, low, high, p, method, nll, nll_p = (
-            row.get(f"{first} {name}") for name in ("difference", "low", "high", "p", "method", "nll_difference", "nll_p")
-        )
-        cells = [
-            row["variant"],
-            row["verdict"],
-            spread(row, f"{first} bleu"),
-            number(difference, sign=True) + interval(low, high),
-        ]
+        difference, low, high, p, method, nll, nll_p = (row.get(f"{first} {name}") for name in names)
+        cells = [row["variant"], row["verdict"], spread(row, f"{first} bleu")]
+        cells += [number(difference, sign=True) + interval(low, high)]
         cells += [p_value(p) + (f" ({method})" if method not in (None, DUNNETT) else ""), chance(row, first)]
         cells += [spread(row, f"{first} nll", 3), number(nll, 3, sign=True), p_value(nll_p)]
         cells += [*(spread(row, f"{split} bleu") for split in rest), spread(row, f"{first} chrf")]
@@ -95,10 +91,8 @@ def difference_table(suite: Suite) -> Lines:
 
 def notes(comparison: Comparison) -> list[str]:
     """Returns the notes on how the numbers were computed, each as one line."""
-    values = {**vars(comparison), "alpha": ALPHA, "equivalent": EQUIVALENT, "trials": TRIALS}
-    values |= {"pooled": POOLED, "deviations": DEVIATIONS}
-    values |= {"first": comparison.first, "methods": {row.get(f"{comparison.first} method") for row in comparison.rows}}
-    return TEMPLATES.get_template("notes.j2").render(values, number=number).splitlines()
+    methods = {row.get(f"{comparison.first} method") for row in comparison.rows}
+    return TEMPLATES.get_template("notes.j2").render(vars(comparison), methods=methods, number=number).splitlines()
 
 
 def show(comparison: Comparison, suite: Suite) -> None:
@@ -120,13 +114,8 @@ def page(comparison: Comparison, suite: Suite) -> str:
     lengths = [split for split in comparison.splits if split in (first, "test_long")]
     colors = {row["variant"]: COLORS.get(row["verdict"], OTHER) for row in rows}
 
-    failed = {  # worst runs
-        row["variant"]: min(suite.of(row["variant"]), key=lambda run: run.metrics.get(first, {}).get("bleu", -1.0))
-        for row in rows
-        if row["verdict"] in HARMED
-    }
-    causes = {variant: explain(run, suite.base_of(run)) for variant, run in failed.items()}
-    reasons = {row["variant"]: next((x for x in causes.get(row["variant"], ()) if x != row["verdict"]), "") for row in rows}
+    harmed = [suite.of(row["variant"]) for row in rows if row["verdict"] in HARMED]
+    worst = [min(runs, key=lambda run: run.metrics.get(first, {}).get("bleu", -1.0)) for runs in harmed]
 
     def length(run: Run) -> list[Points]:
         ranges = [run.metrics.get(split, {}).get("bleu_by_source_length", []) for split in lengths]
@@ -137,19 +126,17 @@ def page(comparison: Comparison, suite: Suite) -> str:
         comparison=comparison,
         first=first,
         ends=(min(values), max(values)),
-        enlarged=POOLED,
-        reasons=reasons,
-        causes=causes,
+        causes={run.variant: explain(run, suite.base_of(run)) for run in worst},
         scores=score_table(comparison),
         differences=difference_table(suite),
         by_harm=sorted(rows[1:], key=lambda row: (row["verdict"] != DIVERGED, row.get(f"{first} difference") or 0.0)),
         learning=against_baseline(suite, colors, lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU"),
         length=against_baseline(suite, colors, length, "words of the source", "BLEU"),
         lengths=lengths,
-        failures={variant: diagnosis(run, suite.base_of(run)) for variant, run in failed.items()},
+        failures={run.variant: diagnosis(run, suite.base_of(run)) for run in worst},
         words=words_of_one(suite, first) if is_pair else {},
         samples=samples(suite, first, contrast=is_pair),
         notes=notes(comparison),
-        number=number,
         colors=colors,
+        number=number,
     )
