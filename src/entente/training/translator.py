@@ -102,15 +102,9 @@ class Translator(L.LightningModule):
         self._logged = self.tokens, seconds
         if not loss <= DIVERGENCE_FACTOR * math.log(self.model.output.out_features):
             raise Diverged(f"the loss is {loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
-        self.write(
-            {
-                "train/loss": loss,
-                "train/nll": nll,
-                "train/tokens_per_second": self.tokens_per_second,
-                "train/lr": self.trainer.optimizers[0].param_groups[0]["lr"],
-            },
-            step=self.global_step + 1,  # the step in progress
-        )
+        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
+        metrics = {"train/loss": loss, "train/nll": nll, "train/tokens_per_second": self.tokens_per_second, "train/lr": rate}
+        self.write(metrics, step=self.global_step + 1)  # the step in progress
 
     def on_validation_start(self) -> None:
         self._paused = time.perf_counter()
