@@ -29,6 +29,7 @@ from entente.training.translator import Translator
 from entente.training.views import TensorBoardViews
 
 REFUSALS = (TypeError, ValueError, ImportError, MisconfigurationException, RuntimeError)  # Lightning's errors for bad settings
+HARDWARE = {"accelerator", "devices", "num_nodes", "strategy", "precision"}  # settings that Lightning takes as they are
 GRACE = 10.0  # seconds that a process waits for the first one to report an error that both have
 LAUNCHER = "lightning.fabric.strategies.launchers.subprocess_script"  # logs which process has died
 
@@ -43,17 +44,13 @@ class AtomicCheckpoints(TorchCheckpointIO):
 def build_trainer(translator: Translator, data: TranslationData) -> L.Trainer:
     """Returns a Trainer that counts steps, not epochs. `open_run` gives it a logger and checkpoints to resume from."""
     settings = translator.settings.trainer
-    strategy: str = settings.strategy
-    uses_ddp = strategy == "ddp" or (strategy == "auto" and distributed.world_size() > 1)
+    hardware: dict[str, Any] = settings.model_dump(include=HARDWARE)
+    uses_ddp = settings.strategy == "ddp" or distributed.world_size() > 1
     if uses_ddp and has_unused_parameters(translator, data.sample(1)):
-        strategy = "ddp_find_unused_parameters_true"  # slower
+        hardware["strategy"] = "ddp_find_unused_parameters_true"  # slower
     views = TensorBoardViews(translator.settings.views, translator.settings.data.src)
     trainer = L.Trainer(
-        accelerator=settings.accelerator,
-        devices=settings.devices,
-        num_nodes=settings.num_nodes,
-        strategy=strategy,
-        precision=settings.precision,  # type: ignore[arg-type]
+        **hardware,
         max_steps=settings.steps,
         val_check_interval=int(settings.validate_every) * settings.accumulate,
         check_val_every_n_epoch=None,
@@ -121,7 +118,7 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
 
     If a process other than the first fails, Lightning says which, kills all of them, and so ends the run."""
     prepare_process(settings.threads)
-    hardware: dict[str, Any] = settings.model_dump(include={"accelerator", "devices", "num_nodes", "strategy", "precision"})
+    hardware: dict[str, Any] = settings.model_dump(include=HARDWARE)
     with refused(**{f"trainer.{name}": value for name, value in hardware.items()}):
         fabric = L.Fabric(**hardware)
         logging.getLogger(LAUNCHER).setLevel(logging.INFO)
