@@ -149,16 +149,13 @@ class Suite:
         ablations = {self.of(variant)[0].config.get("variant") for variant in self.variants}
         with_settings = self.listed or len(ablations) < len(self.variants)
         for group in map(self.of, self.variants):
-            commits = dict.fromkeys(_seven_digits(run.training.get("commit")) for run in group if run.training)
+            commits = (run.training.get("commit") for run in group if run.training)
+            # as another clone may abbreviate them: git writes more digits the more objects a clone has
+            short = dict.fromkeys(commit and re.sub("^([0-9a-f]{7})[0-9a-f]+", r"\1", commit) for commit in commits)
             settings = {"seed": [run.seed for run in group], **group[0].learning} if with_settings else {}
-            columns.append({"commit": [*commits] or MISSING, **settings})
+            columns.append({"commit": [*short] or MISSING, **settings})
         table = {key: [column.get(key, MISSING) for column in columns] for key in dict.fromkeys(chain.from_iterable(columns))}
         return {key: values for key, values in table.items() if len({repr(value) for value in values if value != MISSING}) > 1}
-
-
-def _seven_digits(commit: str | None) -> str | None:
-    """Returns the name of a commit as other clones abbreviate it: git writes more digits the more objects a clone has."""
-    return commit and re.sub("^([0-9a-f]{7})[0-9a-f]+", r"\1", commit)
 
 
 def runs_in(folder: Path) -> list[Run]:
