@@ -11,7 +11,6 @@ outputs/NAME/config.yaml            the complete configuration
 """
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +149,7 @@ def keep_mean_if_better(run: RunDirectory, translator: Translator, data: Transla
     log.info("last %d checkpoints: %s; keeping the %s", len(averaged), values, "mean" if is_best else "single one")
 
 
-def write_results(
-    run: RunDirectory, translator: Translator, data: TranslationData, evaluations: Mapping[str, Evaluation]
-) -> None:
+def write_results(run: RunDirectory, translator: Translator, data: TranslationData, evaluations: dict[str, Evaluation]) -> None:
     """Writes translations, training.json and metrics.json, logs the scores to TensorBoard, and prints them."""
     if distributed.rank():
         return
