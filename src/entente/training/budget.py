@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import lightning as L
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 
 from entente import distributed
 from entente.console import Task, clock, log
@@ -32,23 +32,14 @@ def steps_of_epochs(settings: RunSettings, data: TranslationData) -> int:
     return steps
 
 
-class StepClock(L.Callback):
-    """Measures the time from the end of step SKIPPED to the end of training."""
-
-    seconds = 0.0
-
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        if trainer.global_step <= SKIPPED:
-            self._began = time.perf_counter()
-        self.seconds = time.perf_counter() - self._began
-
-
 def steps_of_minutes(settings: RunSettings, translator: Translator, data: TranslationData, began: float) -> int:
     """Returns the number of steps that `trainer.minutes` allow, with validations and the final evaluation, and logs it. Trains
     `translator` a few steps and then validates it, in a directory that is deleted. began: when the minutes began, as by
     `time.perf_counter`. Raises InputError if the minutes are too few."""
     minutes, validate_every, (src, tgt) = settings.trainer.minutes or 0.0, settings.trainer.validate_every, data.ids("valid")
-    step_clock, task = StepClock(), Task("measuring the time of a step and of a validation, for trainer.minutes")
+    times: list[float] = []  # when batches ended
+    step_clock = LambdaCallback(on_train_batch_end=lambda *_: times.append(time.perf_counter()))
+    task = Task("measuring the time of a step and of a validation, for trainer.minutes")
     with task, TemporaryDirectory() as scratch:
         trainer = build_trainer(translator, data)
         trainer.callbacks = [step_clock, TensorBoardViews(settings.views, settings.data.src)]  # type: ignore[attr-defined]
@@ -67,7 +58,7 @@ def steps_of_minutes(settings: RunSettings, translator: Translator, data: Transl
     names = [*data.corpus.tests, *[*data.corpus.tests][:1] * len(settings.also_evaluate)]
     tests = sum(len(data.evaluation(name).sources) for name in names) / len(src.lengths)  # relative to valid
     around = time.perf_counter() - began + valid * (tests + 1 + (settings.checkpoint.average > 1))
-    step = step_clock.seconds / MEASURED
+    step = (times[-1] - times[-1 - MEASURED * settings.trainer.accumulate]) / MEASURED
     if isinstance(validate_every, int):
         step += valid / validate_every
     else:
