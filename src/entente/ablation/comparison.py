@@ -2,14 +2,8 @@
 what was measured inside the model (entente.attention.diagnose), the causes of a failure. A run without these measurements
 (views.diagnosis=0) shows fewer causes.
 
-Verdicts, of which a failure of any seed comes first, on the first test split that all runs have, or else on validation:
-    diverged               the loss was not finite, or NLL is more than 1 nat above that of a uniform guess
-    failed                 the run translates nothing: BLEU is below 1 and chrF below 20 (`causes` says why)
-    not finished           no metrics: waiting, interrupted, refused, or crashed
-    worse, better          corrected p < 0.05; "(1 seed)" if only two runs were compared, and not two ways of training
-    within 1 BLEU          no difference was found, and the whole interval lies within 1 BLEU of 0
-    no difference found    which does not mean that the variant is as good
-    not compared           the variant or the baseline lacks the split that decides
+The verdict is on the first test split that all runs have, or else on validation. A failure of any seed comes first. notes.j2
+explains the verdicts, except for "not compared": the variant or the baseline lacks that split.
 """
 
 import math
