@@ -14,7 +14,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ def run_name(settings: RunSettings) -> str:
 
 def find_run(settings: RunSettings) -> RunDirectory | None:
     """Returns the run that `resume` refers to, or None to start a new one. "auto" means the newest unfinished run with this
-    name and configuration (see `_compared`), or the newest finished one if all have finished."""
+    name and configuration (see `_same_config`), or the newest finished one if all have finished."""
     if settings.resume is None:
         return None
     path = Path(settings.resume)
@@ -86,22 +86,19 @@ def newest(run: Path) -> Path | None:
 
 
 def _same_config(path: Path, settings: RunSettings) -> bool:
+    """Returns whether "auto" may resume a run with this config.yaml: its settings are equal, other than output_dir, strategy,
+    threads and accelerator. Of num_nodes, devices and accumulate, the product must be equal, the batches per step."""
     try:
         stored = RunSettings.model_validate(read_yaml(path)).stored()  # with the settings that it is too old to have
         steps = settings.trainer.max_steps or stored["trainer"]["max_steps"]
-        return bool(_compared(stored) == _compared(with_steps(settings, steps).stored()))
-    except (InputError, OSError, KeyError, TypeError, ValueError):
+        configs = [stored, with_steps(settings, steps).stored()]
+    except (InputError, OSError, TypeError, ValueError):
         return False
-
-
-def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that must be equal for "auto" to resume a run. Omits output_dir, strategy, threads and accelerator,
-    and replaces num_nodes, devices and accumulate by their product, the batches per step."""
-    trainer = {**config["trainer"], "strategy": None, "threads": None, "accelerator": None}
-    batches = [trainer.pop(key) for key in ("num_nodes", "devices", "accumulate")]
-    if all(isinstance(factor, int) for factor in batches):
-        batches = [math.prod(batches)]
-    return {**config, "output_dir": None, "trainer": {**trainer, "batches": batches}}
+    for config in configs:
+        trainer = config["trainer"] | dict.fromkeys(("strategy", "threads", "accelerator"))
+        factors = [trainer.pop(key) for key in ("num_nodes", "devices", "accumulate")]
+        config |= {"output_dir": None, "trainer": trainer, "batches": factors if "auto" in factors else math.prod(factors)}
+    return configs[0] == configs[1]
 
 
 def new_run(settings: RunSettings) -> RunDirectory:
@@ -111,13 +108,11 @@ def new_run(settings: RunSettings) -> RunDirectory:
     first.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".", dir=first.parent) as folder:
         made = Path(folder) / "run"
-        made.mkdir()
         write_text(made / "config.yaml", yaml.safe_dump(settings.stored(), sort_keys=False, allow_unicode=True))
-        for path in numbered(first):
+        for path in (path for path in numbered(first) if not path.exists()):
             try:
-                if not path.exists():
-                    made.rename(path)
-                    break
+                made.rename(path)
+                break
             except OSError:
                 if not path.exists():  # otherwise another process was faster
                     raise
