@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from entente.ablation import variants as ablations
 from entente.ablation.report import report
 from entente.ablation.runs import BASELINE, Run
 from entente.ablation.suite import Job, Plan
 from entente.cli import LENGTHS, Composition, compose, key_of
+from entente.commands.ablations import ablation_files, changes_of
 from entente.commands.settings import AblateSettings, CompareSettings, SuiteSettings
 from entente.console import start_log
 from entente.errors import InputError, Interrupted, Stopped
@@ -53,7 +53,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
         problems.append(f"suite={to_text(settings.suite)}: has no {BASELINE}, with which variants are compared; add it")
     if composition.values.get("init"):
         problems.append(f"init={composition.values['init']}: a suite trains its variants from the start; leave init out")
-    files = ablations.ablation_files(folder)
+    files = ablation_files(folder)
     missing = [name for name in suite.variants if name not in files]
     if problems := problems or [f"{name}: no such ablation in configs/ablation{suggestion(name, files)}" for name in missing]:
         raise InputError(*problems)
@@ -69,7 +69,7 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     jobs, refused = list[Job](), dict[str, list[str]]()  # a problem, and the variants that have it
     seeds, all_seeds = (list(dict.fromkeys(each)) for each in (settings.seeds, settings.seeds + settings.baseline_seeds))
     for variant in variants:
-        changed = ablations.changes(variant, folder)  # no override may change these, or the variant would not match its name
+        changed = changes_of(variant, folder)  # no override may change these, or the variant would not match its name
         overrides = [text for text in shared if key_of(text) not in changed]
         experiment = [f"experiment={choices['experiment']}"] if "experiment" in choices else []
         overrides = [*experiment, *overrides, f"ablation={variant}"]

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from entente import checkpoint
-from entente.ablation import variants
 from entente.ablation.effect import check_effect
 from entente.cli import Composition, check, compose, compose_checked, key_of
+from entente.commands.ablations import baseline_of, changes_of
 from entente.console import log
 from entente.data.corpora import read_corpus
 from entente.data.text import count_words
@@ -54,9 +54,9 @@ def completed(settings: RunSettings, composition: Composition) -> RunSettings:
         settings, composition = for_this_corpus(settings, composition)
     ablation, baseline = composition.choices.get("ablation", "baseline"), None
     if ablation != "baseline":
-        baseline = variants.baseline_of(composition)
+        baseline = baseline_of(composition)
     if settings.init:
-        fixed = [*map(key_of, composition.overrides), *variants.changes(ablation, composition.config_dir)]
+        fixed = [*map(key_of, composition.overrides), *changes_of(ablation, composition.config_dir)]
         model = composition.choices["model"]
         settings = with_ancestor(settings, model, dict.fromkeys(fixed))
         baseline = baseline and with_ancestor(baseline, model, ())
