@@ -64,12 +64,11 @@ def baseline_of(composition: Composition) -> RunSettings:
     since the run would not match its name."""
     ablation, folder = composition.choices["ablation"], composition.config_dir
     values = dict(flat(composition.values))
-    contradictions = [
+    if contradictions := [
         f"{key}={values.get(key)}: ablation={ablation} sets it to {value}; leave out one of the two"
         for key, value in changes_of(ablation, folder).items()
         if values.get(key) != value and "${" not in str(value)
-    ]
-    if contradictions:
+    ]:
         raise InputError(*contradictions)
     overrides = [override for override in composition.overrides if not override.startswith("ablation=")]
     return validate(RunSettings, compose("train", [*overrides, "ablation=baseline"], folder, composition.recipe).values)

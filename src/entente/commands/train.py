@@ -79,14 +79,13 @@ def with_ancestor(settings: RunSettings, model: str, fixed: Iterable[str]) -> Ru
     adopted = dict(flat(values))
     if model != (name := ancestor["model"]["name"]):
         raise InputError(f"model={model}: the model of init={settings.init} is a {name}; give model={name}")
-    problems = [
+    if problems := [
         f"{key}={to_text(requested[key])}: the model and the tokenizer of init={settings.init} have "
         f"{to_text(adopted.get(key))}; leave {key} out"
         for key in fixed
         if key.startswith(("model.", "data.tokenizer."))
         if requested.get(key) != adopted.get(key)
-    ]
-    if problems:
+    ]:
         raise InputError(*problems)
     return validate(RunSettings, {**values, "resume": settings.resume}, where=f"init={settings.init}: ")
 

@@ -70,9 +70,8 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
     data = TranslationData(corpus, vocabulary, batch, settings.seed, settings.overfit, limit, cache)
     with Task("splitting the sentences into pieces"):
         data.check()
-    if ancestor:
-        if unknown := [tag for tag in corpus.tags if tag not in vocabulary.src.pieces(vocabulary.src.encode(tag))]:
-            raise InputError(f"tag {unknown[0]} in data.extra: the tokenizer of init={settings.init} lacks it; leave tag out")
+    if ancestor and (unknown := [tag for tag in corpus.tags if tag not in vocabulary.src.pieces(vocabulary.src.encode(tag))]):
+        raise InputError(f"tag {unknown[0]} in data.extra: the tokenizer of init={settings.init} lacks it; leave tag out")
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
         log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
     if settings.overfit:
