@@ -77,7 +77,8 @@ class Translator(L.LightningModule):
         """Returns the batch's share of the step's loss, multiplied by the batches per step, over which Lightning averages.
         The step's loss is the mean over the target tokens of all its batches, in all processes. Dropout is a function of the
         run's seed and the batch's position, so N processes draw what one process that accumulates N batches draws."""
-        torch.manual_seed(dropout_seed(self.settings.seed, batch.position))
+        seeds = np.random.SeedSequence([self.settings.seed, batch.position])
+        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
         loss, tokens = batch_loss(self.model, batch, self.settings.optim.label_smoothing)
         accumulate, log_every = self.trainer.accumulate_grad_batches, self.settings.trainer.log_every
         step_tokens = batch.step_tokens or tokens
@@ -136,8 +137,3 @@ class Translator(L.LightningModule):
         """Writes metrics directly to the loggers, since Lightning's `log` would record a validation one step too early."""
         for logger in self.loggers:
             logger.log_metrics(metrics, step)
-
-
-def dropout_seed(seed: int, position: int) -> int:
-    """Returns the seed for dropout in a training batch. position: its number, counted over all steps and processes."""
-    return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0])
