@@ -34,14 +34,13 @@ def check_effect(baseline: RunSettings, variant: RunSettings) -> None:
     if changed:
         if not all(key.startswith(COMPARED) for key in changed):
             return
-        (base_data, base_translator), (data, translator) = prepare(baseline), prepare(variant)
-        batches: list[Batch] = [next(iter(each.train_dataloader())) for each in (base_data, data)]
+        runs = [(*prepare(settings), settings) for settings in (baseline, variant)]
+        batches: list[Batch] = [next(iter(data.train_dataloader())) for data, _, _ in runs]
         if not (torch.equal(batches[0].src, batches[1].src) and torch.equal(batches[0].tgt, batches[1].tgt)):
             return
-        models = base_translator.model.double(), translator.model.double()
-        samples = base_data.sample(SENTENCES), data.sample(SENTENCES)
-        behaviours = [_behaviour(*run) for run in zip(models, samples, (baseline, variant), strict=True)]
-        if not all(_are_equal(*pair) for pair in zip(*behaviours, strict=True)):
+        behaviours = [_behaviour(translator.model.double(), data.sample(SENTENCES), run) for data, translator, run in runs]
+        pairs = zip(*behaviours, strict=True)
+        if not all(a.shape == b.shape and (b - a).norm() <= TOLERANCE * a.norm() for a, b in pairs):  # false with NaN
             return
         aspects = "evaluation output, training loss and gradient norm"
     raise InputError(
@@ -61,8 +60,3 @@ def _behaviour(model: Seq2Seq, batch: Batch, settings: RunSettings) -> tuple[Ten
         loss = batch_loss(model, batch, settings.optim.label_smoothing)[0].smoothed
         loss.backward()
     return logits, loss.detach(), get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-
-
-def _are_equal(first: Tensor, second: Tensor) -> bool:
-    """Returns whether two tensors are equal except for rounding. NaN is no evidence of equality."""
-    return first.shape == second.shape and bool((second - first).norm() <= TOLERANCE * first.norm())
