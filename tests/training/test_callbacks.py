@@ -37,8 +37,8 @@ from entente.settings import (
     ViewsSettings,
 )
 from entente.training import views
-from entente.training.progress import TrainingProgress
 from entente.training.run_directory import Checkpoints
+from entente.training.trainer import TrainingProgress
 from entente.training.translator import Translator
 from entente.training.views import TensorBoardViews, attention_figures
 
