@@ -11,9 +11,8 @@ import yaml
 from test_comparison import write_run
 
 from bad_inputs import run as command
-from entente.ablation.analysis import contrasts, words_of_one
 from entente.ablation.comparison import compare
-from entente.ablation.report import page, show
+from entente.ablation.report import contrasts, page, show, words_of_one
 from entente.ablation.runs import read_runs
 from entente.settings import RunSettings
 from speedrun import draw
