@@ -114,12 +114,14 @@ class TensorBoardViews(L.Callback):
         step, valid = trainer.global_step, pl_module.valid
         validate_every = int(trainer.val_check_interval) // trainer.accumulate_grad_batches  # in steps
         draw_every = max(1, math.ceil(self.settings.attention_every / validate_every))  # in validations
-        if self.settings.attention and (trainer.should_stop or (step // validate_every) % draw_every == 1 % draw_every):
+        is_due = trainer.should_stop or (step // validate_every) % draw_every == 1 % draw_every
+        has_maps = has_attention(pl_module.model)
+        if self.settings.attention and has_maps and is_due:
             sentences = [*((text, text) for text in self.sentences), ("valid 1", valid.sources[0])]
             with Task("drawing attention maps"):
                 for tag, figure in attention_figures(pl_module, sentences):
                     board.experiment.add_figure(tag, figure, step)
-        if self.settings.heads:
+        if self.settings.heads and has_maps:
             with Task("measuring the heads"):
                 log_heads(board, pl_module, trainer.datamodule, self.settings.heads, step)  # type: ignore[attr-defined]
         if self.settings.translations:
@@ -131,8 +133,6 @@ class TensorBoardViews(L.Callback):
 
 def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Figure]]:
     """Translates each (title, source text). Yields a tag and a figure per kind of attention."""
-    if not has_attention(translator.model):
-        return
     vocabulary = translator.vocabulary
     search = translator.settings.search.model_copy(update={"length_factor": 1.0, "length_offset": MORE_PIECES})
     translations = translate(translator.model, vocabulary, [text for _, text in sentences], search)
@@ -147,8 +147,6 @@ def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str
 def log_heads(board: TensorBoardLogger, translator: Translator, data: TranslationData, n: int, step: int) -> None:
     """Measures each head on the first n validation pairs, with its alignment error rate if the corpus has gold links. Logs the
     values as one picture, or as scalars if there is only one head, as in the BiRNN."""
-    if not has_attention(translator.model):
-        return
     pairs = pairs_of(data, "valid", n)
     numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
     maps: dict[str, dict[str, Tensor]] = {kind: measures._asdict() for kind, measures in numbers.items()}  # (L, H) by aspect
