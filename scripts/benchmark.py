@@ -2,8 +2,7 @@
 
 import sys
 
-from benchmark.report import benchmark
-from benchmark.settings import FILE, read
+from benchmark.report import FILE, benchmark, read
 from entente.console import exit_codes
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs the benchmark, prints its tables, and writes benchmark.json, benchmark.md and a picture.
+"""Reads the settings of the benchmark, runs it, prints its tables, and writes benchmark.json, benchmark.md and a picture.
 
 Figures are medians, and the lowest and highest values, of bursts (timed measurements). After a warm-up, the programs took
 turns. `ours / it` is the ratio of our speed to the program's in the same round, so it is meaningful even if the speed of the
@@ -20,18 +20,49 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from benchmark.cases import DECODING, PROFILED_STEPS, Bench
 from benchmark.contestants import ours
 from benchmark.parts import PARTS
 from benchmark.turns import OURS, Measured
+from entente import cli
+from entente.errors import InputError
+from entente.settings import RunSettings
+from entente.validation import validate
 
+FILE = Path(__file__).with_name("benchmark.yaml")
+PREFIX = "benchmark."
 HEADINGS = ("case", "contestant", "median", "lowest - highest", "ours / it", "lowest - highest", "peak MB", "note")
 # The unit of each case except training, and the key of the quantity that is measured per second; None: the seconds themselves.
 UNITS = {"startup": ("seconds", None), "data": ("pairs/s", "pairs"), "ceiling": ("GFLOP/s", "gflop")}
 UNITS |= dict.fromkeys(DECODING, ("sentences/s", "sentences"))
 Result = dict[str, Any]  # keys: case, unit, rows, left_out, raw
+
+
+def read(arguments: Sequence[str]) -> tuple[SimpleNamespace, dict[str, Any]]:
+    """Returns the settings in benchmark.yaml, with the values of arguments benchmark.KEY=VALUE and, as `birnn`, the
+    model of the case birnn; and the configuration of a run, composed with the other arguments."""
+    settings: Any = OmegaConf.load(FILE)
+    cases = [*settings.cases]
+    OmegaConf.set_struct(settings, True)  # refuses unknown settings
+    try:
+        settings.merge_with_dotlist([word.removeprefix(PREFIX) for word in arguments if word.startswith(PREFIX)])
+    except OmegaConfBaseException as error:
+        raise InputError(f"{PREFIX}{str(error).splitlines()[0]}") from None
+    if unknown := [case for case in settings.cases if case not in cases]:
+        raise InputError(f"{PREFIX}cases={unknown}: choose from {', '.join(cases)}")
+    config = compose(["experiment=transformer_small", *(word for word in arguments if not word.startswith(PREFIX))])
+    birnn = compose(["experiment=ablation_baseline", "model=birnn"])["model"]
+    values: Any = OmegaConf.to_container(settings)
+    return SimpleNamespace(**values, birnn=birnn), config
+
+
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the checked configuration of a training run."""
+    return validate(RunSettings, cli.compose("train", overrides).values).stored()
 
 
 def benchmark(settings: SimpleNamespace, config: dict[str, Any]) -> list[Result]:

@@ -17,8 +17,7 @@ from benchmark.cases import Bench
 from benchmark.contestants.ours import decode, forbid_end
 from benchmark.operations import linear_layers, training_operations
 from benchmark.parts import BATCH_EVENT, PARTS, Profile
-from benchmark.report import benchmark, case_result, summary
-from benchmark.settings import read
+from benchmark.report import benchmark, case_result, read, summary
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente.data.tokenizer import BOS, EOS, PAD
 from entente.decoding.search import search
