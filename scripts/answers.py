@@ -193,10 +193,8 @@ def mask(model: TrainedModel, pairs: Pairs) -> Values:
                 replaced = torch.cat([tgt[:, :-1], tgt[:, 1:2]], dim=1)  # the first piece follows BOS
                 p, q = (model.model.output(model.model(src, ids)).softmax(-1)[0, :-1] for ids in (tgt, replaced))  # (T - 1, V)
                 changes.append((p - q).abs().sum(-1).mean().item() / 2)
-        yield (
-            f"change of earlier predictions, mask lifted in {f'layer {layer + 1}' if hooks else 'no layer'}",
-            statistics.fmean(changes),
-        )
+        place = f"layer {layer + 1}" if hooks else "no layer"
+        yield f"change of earlier predictions, mask lifted in {place}", statistics.fmean(changes)
 
 
 @torch.inference_mode(mode=False)

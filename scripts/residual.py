@@ -180,14 +180,13 @@ def rotate(model: Transformer, seed: int, repair: Repair) -> None:
     def orthonormal(rows: int, path: str) -> Tensor:
         return nn.init.orthogonal_(torch.empty(rows, model.d_model), generator=generator_of(seed, f"rotation/{path}"))
 
+    is_rotated = "rotated" in repair.changes
     with torch.no_grad():
         for path, module in model.named_modules():
             if "turned" in repair.changes and isinstance(module, Concatenation):
                 rotations = [orthonormal(model.d_model, f"{path}/{part}") for part in ("x", "c")]
                 module.linear.weight.copy_(torch.cat(rotations, dim=1))
-            elif (
-                "rotated" in repair.changes and path.startswith(repair.half) and isinstance(module, DecoderBlock | EncoderBlock)
-            ):
+            elif is_rotated and path.startswith(repair.half) and isinstance(module, DecoderBlock | EncoderBlock):
                 first, _, second = cast(tuple[nn.Linear, nn.Module, nn.Linear], (*module.ff,))
                 columns = orthonormal(first.out_features // 2, path)
                 weight = nn.functional.pad(torch.cat([columns, -columns]), (0, 0, 0, first.out_features % 2))
@@ -314,12 +313,8 @@ if __name__ == "__main__":
         if len(sys.argv) > 4 and sys.argv[1] == "train" and sys.argv[2] in REPAIRS:
             repair, seed, steps, *overrides = sys.argv[2:]
             use(repair)
-            run = [
-                f"name={FOLDER.name}/{repair}-{steps}-seed{seed}",  # for other layers, run it in another folder
-                f"seed={seed}",
-                f"trainer.max_steps={steps}",
-                "resume=auto",
-            ]
+            name = f"{FOLDER.name}/{repair}-{steps}-seed{seed}"  # for other layers, run it in another folder
+            run = [f"name={name}", f"seed={seed}", f"trainer.max_steps={steps}", "resume=auto"]
             train(["model.residual=[]", *REPAIRS[repair].overrides, *run, *overrides])
         elif len(sys.argv) == 3 and sys.argv[1] == "report":
             folder = Path(sys.argv[2])

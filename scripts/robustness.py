@@ -108,16 +108,11 @@ def measure(checkpoint: str, files: list[str]) -> None:
                 sources = [src for _, (src, _) in changes]
                 after = model.translate(sources, beam=1, prefix=[""] * len(sources) if name in (RAW, AS_ONE) else None)
             before = [" ".join(plain[pair] for pair in group) for group, _ in changes]
-            references = [join_pairs(group)[1] for group, _ in changes], [tgt for _, (_, tgt) in changes]
-            scores = [
-                BLEU().corpus_score(texts, [expected]).score
-                for texts, expected in zip((before, after), references, strict=True)
-            ]
-            difference = f"{scores[1] - scores[0]:+.1f}".replace("-", "−")
-            print(
-                f"| {Path(file).stem} | {name} | {len(changes):,} | {scores[0]:.1f} | {scores[1]:.1f} | {difference} |",
-                flush=True,
-            )
+            score_before = BLEU().corpus_score(before, [[join_pairs(group)[1] for group, _ in changes]]).score
+            score_after = BLEU().corpus_score(after, [[tgt for _, (_, tgt) in changes]]).score
+            difference = f"{score_after - score_before:+.1f}".replace("-", "−")
+            scores = f"{score_before:.1f} | {score_after:.1f} | {difference}"
+            print(f"| {Path(file).stem} | {name} | {len(changes):,} | {scores} |", flush=True)
 
 
 def join_pairs(pairs: list[Pair]) -> Pair:

@@ -25,13 +25,8 @@ def draw(panels: list[Suite]) -> Figure:
                 if not (curve := run.history.get("valid/bleu")):
                     raise InputError(f"{run.directory}: has no events with validation BLEU; give a run that still has them")
                 minutes = run.training["seconds"] / run.training["steps"] / 60  # of a step, on average
-                axes.plot(
-                    [step * minutes for step, _ in curve],
-                    [bleu for _, bleu in curve],
-                    marker=".",
-                    color=f"C{number}",
-                    label="" if i else variant,
-                )
+                points = [(step * minutes, bleu) for step, bleu in curve]
+                axes.plot(*zip(*points, strict=True), marker=".", color=f"C{number}", label="" if i else variant)
         model = suite.runs[0].config["model"]["name"]
         axes.set(title=TITLES.get(model, model), xlabel="minutes of training", ylabel="validation BLEU")
         axes.set(xlim=(0, None), ylim=(0, 100))

@@ -135,9 +135,8 @@ def draw(pairs: dict[str, Pair]) -> Figure:
             style = {"fmt": "o", "color": color, "markersize": 4, "elinewidth": 0.8}
             axes.errorbar([x.value], [y.value], xerr=x.margin, yerr=y.margin, **style)
             axes.annotate(variant, (x.value, y.value), xytext=(4, 4), textcoords="offset points", fontsize=7)
-        axes.set(
-            xlim=limits, ylim=limits, xlabel=f"difference in BLEU, {CORPORA[0]}", ylabel=f"difference in BLEU, {CORPORA[1]}"
-        )
+        x_label, y_label = (f"difference in BLEU, {corpus}" for corpus in CORPORA)
+        axes.set(xlim=limits, ylim=limits, xlabel=x_label, ylabel=y_label)
         axes.spines[["top", "right"]].set_visible(False)
     return figure
 
