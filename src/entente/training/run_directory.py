@@ -220,7 +220,7 @@ class Checkpoints(L.Callback):
 
     def __init__(self, folder: Path, settings: CheckpointSettings) -> None:
         self.folder, self.settings = folder, settings
-        self.received = 0  # the number of a signal
+        self.received = 0  # the number of a signal, or 0
         self.in_step = False  # whether a step is in progress, so that a signal waits for its end
         self.trained = False  # whether training is complete, so that only the evaluation is left
         self._saved: int | None = None  # the step of the last checkpoint
@@ -248,7 +248,7 @@ class Checkpoints(L.Callback):
         loader: Any = trainer.train_dataloader
         if loader.position % loader.batches_per_step:
             return  # in the middle of an accumulated step
-        step, received = trainer.global_step, self._received_anywhere()
+        step, received = trainer.global_step, max(distributed.gather(self.received))  # in any process
         if step and step != self._saved and (step % self.settings.every == 0 or received):
             self._save(trainer)
         if received:
@@ -273,7 +273,7 @@ class Checkpoints(L.Callback):
         self.in_step = self.trained = True
         self._save(trainer)
         self.in_step = False
-        if received := self._received_anywhere():
+        if received := max(distributed.gather(self.received)):
             self._stop(received, trainer.global_step)
 
     def _save(self, trainer: L.Trainer) -> None:
@@ -289,10 +289,6 @@ class Checkpoints(L.Callback):
         regular = regular_steps(files, self.settings.every, self._saved if self.trained else None)
         for step in files.keys() - {*regular[-keep:], self._saved}:
             files[step].unlink()
-
-    def _received_anywhere(self) -> int:
-        """Returns the number of a signal that this or another process of the run has received, or 0."""
-        return max(distributed.gather(self.received))
 
     def _stop(self, number: int, step: int) -> None:
         if distributed.rank():
