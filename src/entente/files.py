@@ -1,6 +1,7 @@
-"""Checks names that become part of a path, reads small files, and writes files atomically."""
+"""Checks and makes names of files, reads small files, writes files atomically, and keeps results that take long to compute."""
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -80,6 +81,24 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
+
+
+def name_of(*key: object) -> str:
+    """Returns a file name that differs for different keys. key: values whose `repr` determines the content."""
+    return hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+
+
+def build_once(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Calls `write` with the new file `path`, unless it exists. Processes that need the same file wait for the first."""
+    from filelock import FileLock  # slow to import, and not needed for help and for mistakes
+
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f"{path.name}.lock")):
+        if not path.exists():
+            with open_atomic(path) as file:
+                write(file)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,11 +1,12 @@
 """Tests that pairs and token ids are stored unchanged, and that what is stored equals what would be computed anew."""
 
 import hashlib
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -13,14 +14,14 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entente.data import corpora, tokenizer
 from entente.data import pairs as pairs_module
+from entente.data import tokenizer
 from entente.data.batches import Rows
-from entente.data.cache import build_once
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.pairs import Pair, Pairs
 from entente.data.tokenizer import EOS, Tokenizer, Vocabulary
+from entente.files import build_once
 from entente.settings import BatchSettings, DataSettings, FilesSettings, GrammarSettings, TokenizerSettings
 
 Ids = list[list[int]]
@@ -170,7 +171,7 @@ def test_a_build_that_was_stopped_begins_again(
         raise Stopped
 
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(corpora, "write_text", stop)
+        patch.setattr(json, "dumps", stop)
         read_corpus(settings, tmp_path / "cache")
     assert content(read_corpus(settings, tmp_path / "cache")) == content(read_corpus(settings))
 
@@ -179,11 +180,10 @@ def test_what_two_need_at_once_is_built_once(tmp_path: Path) -> None:
     """Threads stand for processes, since a lock belongs to an open file."""
     path, began, returned, builds = tmp_path / "x", Event(), Event(), list[int]()
 
-    def build() -> None:
+    def build(_: BinaryIO) -> None:
         builds.append(1)
         began.set()
         assert not returned.wait(0.3), "the other did not wait for the file"
-        path.touch()
 
     def need() -> None:
         began.wait(60)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from torch.profiler import record_function
 
 from entente.data.tokenizer import EOS, PAD
 from entente.errors import InputError
-from entente.files import open_atomic
 from entente.settings import Grouping
 
 TAIL_DIVISOR, MIN_TAIL_TOKENS = 4, 1024  # late batches of an evaluation take 1/4 of the remaining tokens, but at least 1,024
@@ -40,10 +39,9 @@ class Rows:
             self.values, self.lengths = np.asarray(values), np.asarray(lengths)
         self.ends = self.lengths.cumsum(dtype=np.int64)  # (N,)
 
-    def write(self, path: Path, pieces: int) -> None:
+    def write(self, file: BinaryIO, pieces: int) -> None:
         """Stores the ids, which are below `pieces`, of sentences that end in EOS."""
-        with open_atomic(path) as file:
-            np.save(file, self.values.astype(np.min_scalar_type(pieces - 1)))  # uint16 for up to 65,536 pieces
+        np.save(file, self.values.astype(np.min_scalar_type(pieces - 1)))  # uint16 for up to 65,536 pieces
 
     def __len__(self) -> int:
         return len(self.lengths)

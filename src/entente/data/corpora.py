@@ -13,7 +13,7 @@ from itertools import chain, compress
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import datasets
 import numpy as np
@@ -22,13 +22,12 @@ from datasets.table import MemoryMappedTable
 
 from entente.console import Task, log
 from entente.data.alignments import Gold
-from entente.data.cache import build_once, name_of
 from entente.data.files import Columns, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import NumberedPair, Pair, Pairs, hold_out, match_key
 from entente.data.text import clean, count_words
 from entente.data.tokenizer import SPECIAL
 from entente.errors import InputError, reason
-from entente.files import write_text
+from entente.files import build_once, name_of
 from entente.settings import DataSettings, FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
 from entente.validation import flat, to_text
 
@@ -227,9 +226,10 @@ def describe_sources(settings: DataSettings) -> str:
     return ", ".join(f"data.{key}={value}" for key, value in values if value and not isinstance(value, Mapping))
 
 
-def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path) -> None:
-    """Stores the corpus. Long and uneven pairs are dropped from train only, since a score covers all sentences of its split.
-    Without a validation set, pairs of the first text are held out, and extra pairs that contain a held-out sentence dropped."""
+def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path, file: BinaryIO) -> None:
+    """Stores the corpus in a folder, with its numbers in `file`. Long and uneven pairs are dropped from train only, since a
+    score covers all sentences of its split. Without a validation set, pairs of the first text are held out, and extra pairs
+    that contain a held-out sentence dropped."""
     read, dropped = Counter[str](), Counter[str]()
     max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
 
@@ -275,7 +275,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
         "sizes": sizes,
         "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in evaluated.items() if text.gold},
     }
-    write_text(folder / "corpus.json", json.dumps(content))
+    file.write(json.dumps(content).encode())
 
 
 def _held_out_rows(pairs: Pairs, settings: Any, with_test: bool) -> dict[str, np.ndarray]:

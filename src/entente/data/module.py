@@ -14,10 +14,10 @@ from datasets import Dataset, concatenate_datasets
 from entente import distributed
 from entente.console import log
 from entente.data.batches import Batch, EvaluationBatches, EvaluationSplit, Rows, TrainingBatches, collate, split_of, to_device
-from entente.data.cache import build_once, name_of
 from entente.data.corpora import Corpus
 from entente.data.tokenizer import BOS, Vocabulary, texts
 from entente.errors import InputError
+from entente.files import build_once, name_of
 from entente.settings import BatchSettings, Grouping
 
 
@@ -83,7 +83,7 @@ class TranslationData(L.LightningDataModule):
             return encode()
         name = name_of(pairs._fingerprint, side, tokenizer.model, tokenizer.plain, sentencepiece.__version__)
         path = self._cache_dir / "ids" / f"{name}.npy"
-        build_once(path, lambda: encode().write(path, len(tokenizer)))
+        build_once(path, lambda file: encode().write(file, len(tokenizer)))
         return Rows(path)
 
     def train_dataloader(self) -> TrainingBatches:

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from entente.console import show_share
-from entente.data.cache import build_once, name_of
 from entente.data.pairs import BLOCK
 from entente.data.text import MARK_SPACES, SEPARATORS, as_typed, count_words
 from entente.errors import InputError
-from entente.files import open_atomic
+from entente.files import build_once, name_of
 from entente.settings import TokenizerSettings
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -194,14 +193,10 @@ def _load_or_train(
         lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)
         return Tokenizer.train(lines, settings.vocab_size, settings.type, tags)
 
-    def write() -> None:
-        with open_atomic(path) as file:
-            file.write(train().model)
-
     if not cache_dir:
         return train()
     options = sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE, sentencepiece.__version__
     name = name_of(pairs._fingerprint, sides, settings.vocab_size, settings.type, options, *filter(None, [tags]))
     path = cache_dir / "tokenizer" / f"{name}.model"
-    build_once(path, write)
+    build_once(path, lambda file: file.write(train().model))
     return Tokenizer(path.read_bytes())
