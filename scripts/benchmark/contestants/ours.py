@@ -20,7 +20,7 @@ from benchmark.parts import Profile, synchronise
 from benchmark.wire import Burst, Message, Wire
 from entente import checkpoint
 from entente.checkpoint import provenance as provenance
-from entente.commands.stored import stored_corpus
+from entente.commands.scoring import stored_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, Vocabulary
 from entente.decoding.translate import translate

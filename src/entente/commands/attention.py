@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from entente import checkpoint, escape
 from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, Words, merge_pieces, with_mean
+from entente.commands.scoring import stored_corpus
 from entente.commands.settings import AttentionSettings
-from entente.commands.stored import stored_corpus
 from entente.console import Task, log
 from entente.data.alignments import Gold
 from entente.data.batches import split_of

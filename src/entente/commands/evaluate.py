@@ -8,14 +8,13 @@ entente evaluate checkpoint=RUN intervene="[{mute: cross, layer: 2, head: 1}]"
 from itertools import chain
 from pathlib import Path
 
-from entente import checkpoint
 from entente.attention import numbers
 from entente.attention.changes import FUTURE_IN_SEARCH
 from entente.attention.interventions import intervene, parse, with_means
 from entente.attention.numbers import Measured
-from entente.commands import outcomes
+from entente.checkpoint import TrainedRun
+from entente.commands import scoring
 from entente.commands.settings import EvaluateSettings
-from entente.commands.stored import scored_data
 from entente.console import Task, log
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.batches import split_of
@@ -25,7 +24,6 @@ from entente.decoding.search import search_name
 from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer, evaluate, show, write_translations
 from entente.files import write_json, write_text
-from entente.process import prepare_process
 from entente.training.trainer import on_accelerator
 from entente.validation import with_changes
 
@@ -41,21 +39,18 @@ def main(settings: EvaluateSettings) -> None:
     tables = [each for each in settings.intervene if isinstance(each, tuple)]
     if any({"unmask": "future"} in each for each in (listed, *tables)):
         raise InputError(FUTURE_IN_SEARCH)
-    prepare_process(settings.threads)
-    run = checkpoint.load(settings.checkpoint)
-    search = with_changes(run.settings.search, settings.search.model_dump() | {"n_best": 1})
-    scoring = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
-    data = scored_data(settings, run)
-    tokenize = bleu_tokenizer(run.settings, scoring)
+    run, data, search = scoring.prepare(settings)
+    evaluation_settings = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
+    tokenize = bleu_tokenizer(run.settings, evaluation_settings)
     splits = _splits(settings, data.corpus)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
     if tables:
         results = {}
         with on_accelerator(run.model, settings.accelerator, run.settings.trainer.precision):
             for split in splits:
-                rows = [*outcomes.outcomes_of(run, data, split, tables, search, tokenize, output)]
+                rows = [*scoring.outcomes_of(run, data, split, tables, search, tokenize, output)]
                 results[split] = [outcome._asdict() for outcome in rows]
-                outcomes.show(rows, f"{settings.checkpoint}, {split}")
+                scoring.show(rows, f"{settings.checkpoint}, {split}")
         if output:
             write_json(output / "interventions.json", results)
         return
@@ -76,7 +71,7 @@ def main(settings: EvaluateSettings) -> None:
             if output:
                 write_translations(output, {split: evaluation})
             with Task(f"scoring the translations of {split}"):
-                metrics[split] = evaluation.metrics(scoring.metrics)
+                metrics[split] = evaluation.metrics(evaluation_settings.metrics)
         measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
     for split, measurements in measured.items():
         metrics[split]["attention"] = measurements.report
@@ -96,7 +91,7 @@ def main(settings: EvaluateSettings) -> None:
         log.info("signature of %s: %s", name, signature)
 
 
-def _measured(run: checkpoint.TrainedRun, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
+def _measured(run: TrainedRun, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
     """Measures the attention on each split. The head that aligns words best is chosen on the validation split if that has gold
     links, and otherwise on the measured split itself."""
     corpus = data.corpus

@@ -13,23 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from entente import checkpoint
 from entente.attention.draw import draw_heads
 from entente.attention.hook_points import points
 from entente.attention.interventions import Intervention, mute, mute_part, skip
 from entente.attention.record import KIND_NAMES, kind_of
-from entente.commands.outcomes import Outcome, outcomes_of, show
+from entente.commands.scoring import Outcome, outcomes_of, prepare, show
 from entente.commands.settings import ImportanceSettings
-from entente.commands.stored import scored_data
 from entente.console import log
 from entente.decoding.search import search_name
 from entente.errors import InputError
 from entente.evaluation import bleu_tokenizer
 from entente.files import open_atomic, write_json
 from entente.models.transformer import Transformer
-from entente.process import prepare_process
 from entente.training.trainer import on_accelerator
-from entente.validation import with_changes
 
 Grids = dict[str, list[list[Intervention]]]  # what is taken away, in the rows and columns of the picture, by group
 
@@ -39,10 +35,8 @@ def main(settings: ImportanceSettings) -> None:
     output = Path(settings.output or settings.checkpoint)
     if not settings.output and not output.is_dir():
         raise InputError(f"checkpoint={settings.checkpoint}: not a run's directory; give output=FOLDER for the results")
-    prepare_process(settings.threads)
-    run = checkpoint.load(settings.checkpoint)
-    search, grids = with_changes(run.settings.search, settings.search.model_dump() | {"n_best": 1}), grids_of(run.model)
-    data = scored_data(settings, run)
+    run, data, search = prepare(settings)
+    grids = grids_of(run.model)
     split = next(iter(data.corpus.tests)) if settings.src else settings.split
     lists = [[intervention] for rows in grids.values() for row in rows for intervention in row]
     tokenize = bleu_tokenizer(run.settings, run.settings.evaluation)

@@ -1,15 +1,22 @@
-"""Evaluates a model with several lists of interventions, and shows what each of them changes."""
+"""Reads what commands measure a model on, evaluates it with lists of interventions, and shows what each of them changes."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from entente import checkpoint
 from entente.attention.interventions import Intervention, intervene, parse, with_means
-from entente.console import Task, print_table, show_share
+from entente.checkpoint import TrainedRun, load
+from entente.commands.settings import ScoringSettings
+from entente.console import Task, log, print_table, show_share
+from entente.data.corpora import Corpus, corpus_of, describe_sources, read_corpus
+from entente.data.files import read_parallel
 from entente.data.module import TranslationData
+from entente.errors import InputError
 from entente.evaluation import evaluate
+from entente.files import is_split
+from entente.process import prepare_process
 from entente.settings import SearchSettings
+from entente.validation import with_changes
 
 
 class Outcome(NamedTuple):
@@ -21,8 +28,35 @@ class Outcome(NamedTuple):
     changed: float  # the share of translations that differ from those without interventions
 
 
+def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
+    """Reads the corpus that a checkpoint names. Raises InputError if it has files or URLs, which the checkpoint's author chose,
+    and `trusted` is false."""
+    if places := describe_sources(run.settings.data):
+        if not trusted:
+            rule = "add trust_data=true to read the corpus that this checkpoint names, or give your own text"
+            raise InputError(f"checkpoint={path}: {rule}: {places}")
+        log.info("reading the corpus that %s names: %s", path, places)
+    return read_corpus(run.settings.data, Path("outputs/cache"))
+
+
+def prepare(settings: ScoringSettings) -> tuple[TrainedRun, TranslationData, SearchSettings]:
+    """Prepares the process. Returns the run of a checkpoint; its corpus, or one whose only test set holds the files `src` and
+    `tgt`; and how to search for the best translations."""
+    prepare_process(settings.threads)
+    run = load(settings.checkpoint)
+    search = with_changes(run.settings.search, settings.search.model_dump() | {"n_best": 1})
+    if settings.src and settings.tgt:
+        src, tgt = Path(settings.src), Path(settings.tgt)
+        pairs = ((source, target) for _, source, target in read_parallel(src, tgt))
+        corpus = corpus_of(pairs, src.name if is_split(src.name) else "own", f"{src} and {tgt}")
+    else:
+        corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
+    batch = run.settings.data.batch.model_copy(update={"both_directions": 0})
+    return run, TranslationData(corpus, run.vocabulary, batch), search
+
+
 def outcomes_of(
-    run: checkpoint.TrainedRun,
+    run: TrainedRun,
     data: TranslationData,
     split: str,
     lists: Sequence[Sequence[Intervention]],
