@@ -32,7 +32,6 @@ REMOVED = "removed.tsv"
 
 
 def main(settings: InspectSettings) -> None:
-    """Reads a corpus; prints measurements, faulty pairs and advice. Writes the sound training pairs to `output`, if given."""
     prepare_process(None)
     output, cache = Path(settings.output) if settings.output else None, Path(settings.output_dir) / "cache"
     sources = READERS[settings.data.name](settings.data)

@@ -29,9 +29,6 @@ from entente.validation import with_changes
 
 
 def main(settings: EvaluateSettings) -> None:
-    """Scores splits of the corpus that a checkpoint was trained on, or the user's own files. Prints the scores, and writes
-    metrics.json and translations to `output`, if given, the translations before they are scored. Of several lists of
-    interventions, it prints a table per split and writes interventions.json."""
     output = Path(settings.output) if settings.output else None
     if output and (output / "config.yaml").exists():  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
@@ -69,16 +66,15 @@ def main(settings: EvaluateSettings) -> None:
             with Task(f"evaluating {split}"):
                 evaluation = evaluate(run.model, run.vocabulary, evaluation_splits[split], search, tokenize)
             if output:
-                write_translations(output, {split: evaluation})
+                write_translations(output, {split: evaluation})  # before they are scored, which may take long
             with Task(f"scoring the translations of {split}"):
                 metrics[split] = evaluation.metrics(evaluation_settings.metrics)
         measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
     for split, measurements in measured.items():
         metrics[split]["attention"] = measurements.report
+        if output and measurements.links:
+            write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(measurements.links))
     if output:
-        for split, measurements in measured.items():
-            if measurements.links:
-                write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(measurements.links))
         extra = {"interventions": listed} if listed else {}
         write_json(output / "metrics.json", {split: {**metrics[split], **extra} for split in splits})
     show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", search_name(search)]))

@@ -31,7 +31,6 @@ Grids = dict[str, list[list[Intervention]]]  # what is taken away, in the rows a
 
 
 def main(settings: ImportanceSettings) -> None:
-    """Prints what each part is worth, and writes importance.json and a picture."""
     output = Path(settings.output or settings.checkpoint)
     if not settings.output and not output.is_dir():
         raise InputError(f"checkpoint={settings.checkpoint}: not a run's directory; give output=FOLDER for the results")

@@ -23,7 +23,6 @@ from entente.process import prepare_process
 
 
 def main(settings: TraceSettings) -> None:
-    """Prints a trace of one attention layer of a trained model or of an example model, and writes it to `output`, if given."""
     prepare_process(settings.threads)
     numbers = settings.layer, settings.head, settings.step
     if settings.example:

@@ -37,7 +37,6 @@ SAMPLE = 10_000  # maximum number of pairs whose words are counted
 
 
 def main(settings: RunSettings, composition: Composition) -> Path:
-    """Trains a run and returns its directory."""
     return launch(resumed_settings(settings, composition), composition)
 
 
