@@ -37,11 +37,7 @@ SAMPLE = 10_000  # maximum number of pairs whose words are counted
 
 
 def main(settings: RunSettings, composition: Composition) -> Path:
-    return launch(resumed_settings(settings, composition), composition)
-
-
-def launch(settings: RunSettings, composition: Composition) -> Path:
-    """Trains a run with the `resumed_settings`, in as many processes as they say, and returns its directory."""
+    settings = resumed_settings(settings, composition)
     with launched(settings.trainer):
         return train_run(settings if settings.resume not in (None, "auto") else completed(settings, composition))
 
@@ -51,9 +47,8 @@ def completed(settings: RunSettings, composition: Composition) -> RunSettings:
     other than the baseline."""
     if composition.choices.get("recipe") in RECIPES:
         settings, composition = for_this_corpus(settings, composition)
-    ablation, baseline = composition.choices.get("ablation", "baseline"), None
-    if ablation != "baseline":
-        baseline = baseline_of(composition)
+    ablation = composition.choices.get("ablation", "baseline")
+    baseline = baseline_of(composition) if ablation != "baseline" else None
     if settings.init:
         fixed = [*map(key_of, composition.overrides), *changes_of(ablation, composition.config_dir)]
         model = composition.choices["model"]
@@ -98,9 +93,8 @@ def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[Ru
     sides = [*map(corpus.without_tag, src)], [*tgt]
     words = max(float(np.average([*map(count_words, lines)], weights=weights[rows])) for lines in sides)
     characters = len({character for lines in sides for line in lines for character in line})
-    wanted = settings.trainer.epochs if "trainer.epochs" in map(key_of, composition.overrides) else None
-    pairs = int(weights.sum())
-    recipe = for_corpus(pairs, words, characters, wanted)
+    epochs = settings.trainer.epochs if "trainer.epochs" in map(key_of, composition.overrides) else None
+    recipe = for_corpus(pairs := int(weights.sum()), words, characters, epochs)
     if settings.overfit:  # an epoch is one batch
         recipe["trainer"] = {}
     composition = compose("train", composition.overrides, composition.config_dir, recipe)
@@ -118,10 +112,11 @@ def train(overrides: Sequence[str] = ()) -> TrainedModel:
     if isinstance(overrides, str):
         raise InputError(f'{overrides!r}: give a list of settings, each as "KEY=VALUE"')
     composition, problems = compose_checked("train", overrides, None)
-    settings = resumed_settings(check("train", composition.values, problems), composition)
-    if (settings.trainer.devices, settings.trainer.num_nodes) != (1, 1):
+    settings = check("train", composition.values, problems)
+    trainer = resumed_settings(settings, composition).trainer
+    if (trainer.devices, trainer.num_nodes) != (1, 1):
         raise InputError("trainer.devices, trainer.num_nodes: set both to 1, or train with the command `entente train`")
-    return load(launch(settings, composition))
+    return load(main(settings, composition))
 
 
 def resumed_settings(settings: RunSettings, composition: Composition) -> RunSettings:
