@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -73,13 +74,12 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     chunks = np.split(np.arange(pairs.shape[1]), np.flatnonzero(np.diff(products // CHUNK)) + 1)
     for chunk in show_share(chunks, len(chunks), "the scores of pairs"):
         rows, self_count = pairs[:, chunk], (chunk < n).astype(int)
-        for total, (ids, pair, gain) in zip(usual, _matches(sides, rows, together, alone, self_count), strict=True):
+        for total, (ids, pair, gain) in zip(usual, _matches(occurs, rows, together, alone, self_count), strict=True):
             gains[chunk] += np.bincount(pair, gain, rows.shape[1])
             total += np.bincount(ids, gain * self_count[pair], TYPES)
     score, length = -gains, np.zeros(len(gains))
-    for side, counts, total, row in zip(sides, alone, usual, pairs, strict=True):
-        values = (total / np.maximum(counts, 1))[side.values]
-        score += np.bincount(np.repeat(np.arange(n), side.lengths), values, n)[row]
+    for side, words, counts, total, row in zip(sides, occurs, alone, usual, pairs, strict=True):
+        score += (words @ (total / np.maximum(counts, 1)))[row]
         length += side.lengths[row]
     score /= np.maximum(length, 1) ** 0.5
     score, mismatched = score[:n], score[n:]
@@ -90,19 +90,19 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
 
 
 def _matches(
-    sides: Sequence[Rows], rows: np.ndarray, together: np.ndarray, alone: Sequence[np.ndarray], self_count: np.ndarray
+    occurs: Sequence[Any], rows: np.ndarray, together: np.ndarray, alone: Sequence[np.ndarray], self_count: np.ndarray
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Returns, for each side, the words of some pairs, the pair of each word, and the strength of its best match. rows: of each
-    side, (2, pairs). self_count: 1 for pairs that are in the counts, which are left out, since they let rare words explain each
-    other."""
-    (s, s_pair), (t, t_pair) = (_words_of(side, row) for side, row in zip(sides, rows, strict=True))
-    lengths = sides[1].lengths[rows[1]]
+    """Returns, for each side, the words of some pairs, the pair of each word, and the strength of its best match. occurs: 1 for
+    the words of each side's sentences, (N, TYPES). rows: of each side, (2, pairs). self_count: 1 for pairs that are in the
+    counts, which are left out, since they let rare words explain each other."""
+    (s_pair, s), (t_pair, t) = (words[row].nonzero() for words, row in zip(occurs, rows, strict=True))
+    lengths = np.bincount(t_pair, minlength=rows.shape[1])
     # Each source word goes with all target words of its pair: the places of both
     repeats = lengths[s_pair]
     left = np.repeat(np.arange(len(s)), repeats)
     right = np.arange(len(left)) + np.repeat((lengths.cumsum() - lengths)[s_pair] - (repeats.cumsum() - repeats), repeats)
     counted = self_count[s_pair][left]
-    expected = (alone[0][s[left]] - counted) * (alone[1][t[right]] - counted) / len(sides[0])
+    expected = (alone[0][s[left]] - counted) * (alone[1][t[right]] - counted) / occurs[0].shape[0]
     information = np.log((together[s[left], t[right]] - counted + PRIOR) / (expected + PRIOR))
     matches = []
     for ids, pair, place in ((s, s_pair, left), (t, t_pair, right)):
@@ -110,11 +110,3 @@ def _matches(
         np.maximum.at(gain, place, information)
         matches.append((ids, pair, gain))
     return matches
-
-
-def _words_of(side: Rows, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the words of some rows, one row after the other, and the place in `rows` of each word."""
-    lengths = side.lengths[rows]
-    owners = np.repeat(np.arange(len(rows)), lengths)
-    starts = side.ends[rows] - lengths.cumsum()
-    return side.values[starts[owners] + np.arange(len(owners))], owners
