@@ -116,13 +116,11 @@ class Tokenizer:
     def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the text of the pieces, like `decode`, and the span [start, end) of each piece in that text. A character that
         falls back to bytes belongs to the piece of its last byte. Special ids have empty spans."""
-        proto = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="proto")
-        encoded = proto.text.encode()
-        ends = (len(encoded[: piece.end].decode()) for piece in proto.pieces)  # SentencePiece counts bytes
-        bounds = [0]
+        decoded = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="offset_mapping")
+        ends, bounds = (end for _, end in decoded["offsets"]), [0]
         for i in ids:
             bounds.append(bounds[-1] if i < len(SPECIAL) else next(ends))
-        return proto.text, list(pairwise(bounds))
+        return decoded["text"], list(pairwise(bounds))
 
     def scores(self, ids: Sequence[int]) -> list[float]:
         """Returns the pieces' scores: in a unigram model their log-probabilities, in BPE minus the order of the merges."""
