@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
+from entente.commands.data import leaks, measure
 from entente.data.corpora import Corpus
-from entente.data.inspection import leaks, measure, misalignment
+from entente.data.faults import misalignment
 from entente.data.tokenizer import Vocabulary
 from entente.settings import TokenizerSettings
 

@@ -8,9 +8,10 @@ entente data data=files data.train=pairs.tsv output=clean.tsv
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -19,15 +20,16 @@ from entente.commands.settings import InspectSettings
 from entente.console import Task
 from entente.data.corpora import READERS, Corpus, Sources, read_corpus
 from entente.data.faults import RULES, SURE, Fault, Line, find_faults, shifts
-from entente.data.inspection import leaks, measure
-from entente.data.text import SEPARATORS, clean
-from entente.data.tokenizer import Vocabulary
+from entente.data.pairs import match_key
+from entente.data.text import SEPARATORS, clean, count_words
+from entente.data.tokenizer import Vocabulary, texts
 from entente.errors import InputError
 from entente.files import write_text
 from entente.process import prepare_process
 from entente.settings import ColumnSettings, DataSettings
 
 EXAMPLES = 3  # printed per rule
+SIDES = ("src", "tgt")
 REMOVED = "removed.tsv"
 
 
@@ -130,3 +132,30 @@ def advice(corpus: Corpus, lines: Sequence[Line], faults: Sequence[Fault], corre
         "Pairs score no better than mismatched ones. Read some: are the lines shifted, or too few?": not corresponds,
     }
     return [*shifts(faults, lines), *(sentence for sentence, condition in rules.items() if condition)]
+
+
+def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float]]:
+    """Returns measurements of the corpus, keyed by split and then by the name of the measurement."""
+    numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
+    for side, (name, part) in product(SIDES, corpus.splits.items()):
+        lengths = np.array([count_words(text) for block in texts(part, side) for text in block])
+        pieces = sum(len(ids) for block in texts(part, side) for ids in getattr(vocabulary, side).encode_all(block))
+        numbers[name] |= {
+            f"{side} words": int(lengths.sum()),
+            f"{side} length in words, median": int(np.median(lengths)),
+            f"{side} length in words, 95%": int(np.percentile(lengths, 95)),
+            f"{side} length in words, longest": int(lengths.max()),
+            f"{side} pieces per word": pieces / int(lengths.sum()),
+        }
+    return numbers
+
+
+def leaks(corpus: Corpus) -> int:
+    """Returns the number of pairs with a side that occurred in an earlier split."""
+    count, earlier = 0, [set[str](), set[str]()]
+    for part in corpus.splits.values():
+        keys = [[match_key(corpus.without_tag(text)) for block in texts(part, side) for text in block] for side in SIDES]
+        count += sum(src in earlier[0] or tgt in earlier[1] for src, tgt in zip(*keys, strict=True))
+        for sentences, new in zip(earlier, keys, strict=True):
+            sentences.update(new)
+    return count

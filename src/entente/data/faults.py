@@ -1,22 +1,23 @@
 """Finds faulty pairs in a text by rules, which compare a pair with the rest of the text, so most of it must be sound.
 
-N is the number of lines.
+N is the number of lines or pairs.
 """
 
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html.entities import html5
 from itertools import groupby
 from math import log
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
-from entente.console import show_progress
-from entente.data.inspection import SUSPECT, misalignment
+from entente.console import show_progress, show_share
+from entente.data.batches import Rows
 from entente.data.numbers import numbers_differ
 from entente.data.pairs import Pair, match_key
 from entente.data.text import clean, distinct_words
@@ -58,6 +59,12 @@ RARE, RARE_SHARE = 1e-4, 0.1  # share of the pairs that have a rare word; of rar
 MIN_WORDS = 5  # of a sentence whose language is judged
 SAMPLE, GRAM, FOREIGN, IMPROBABLE = 20_000, 4, 0.5, 1e-3  # limits of `_foreign`
 WINDOW = 20  # lines, of which half are misaligned where a text is shifted
+SUSPECT = 0.75  # a score of `misalignment` that hardly any pair reaches in a corpus of careful translations
+WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
+NEAR = 0.5  # nats; mismatched pairs that are so near typical ones tell nothing (5 in a corpus of everyday sentences)
+PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
+CHUNK = 1_000_000  # pairs of words that are compared at once
+CONTROLS = 2000  # maximum number of mismatched pairs; the median of their scores becomes 1
 
 
 class Line(NamedTuple):
@@ -236,3 +243,65 @@ def shifts(faults: Sequence[Fault], lines: Sequence[Line]) -> list[str]:
     """Describes each run of misaligned lines, with its place."""
     runs = dict.fromkeys((lines[fault.row].where, fault.detail) for fault in faults if fault.rule == "shifted")
     return [f"{where}: {detail} are misaligned. Is one side shifted by a line?" for where, detail in runs]
+
+
+def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
+    """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of deliberately mismatched pairs. All scores
+    are 0 unless a fifth of the pairs score better than nearly all mismatched ones, so that most of a text may be misaligned.
+
+    The score measures by how much each word's best match on the other side is weaker than usual. The strength of a match is the
+    pointwise mutual information of the two words in the other pairs (Church & Hanks 1990).
+    """
+    from scipy.sparse import csr_array
+
+    sides = [
+        Rows(sorted({crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)
+        for side in (src, tgt)
+    ]
+    n = len(sides[0])
+    some = np.arange(0, n, -(-n // CONTROLS))
+    pairs = np.stack([np.append(np.arange(n), row) for row in (some, np.roll(some, len(some) // 2))])  # (2, all pairs)
+    alone = [np.bincount(side.values, minlength=TYPES) for side in sides]
+    occurs = [csr_array((np.ones(len(side.values), np.float32), side.values, [0, *side.ends]), (n, TYPES)) for side in sides]
+    together = (occurs[0].T @ occurs[1]).toarray()
+    gains, usual = np.zeros(pairs.shape[1]), [np.zeros(TYPES), np.zeros(TYPES)]
+    products = (sides[0].lengths[pairs[0]] * sides[1].lengths[pairs[1]]).cumsum(dtype=np.int64)
+    chunks = np.split(np.arange(pairs.shape[1]), np.flatnonzero(np.diff(products // CHUNK)) + 1)
+    for chunk in show_share(chunks, len(chunks), "the scores of pairs"):
+        rows, self_count = pairs[:, chunk], (chunk < n).astype(int)
+        for total, (ids, pair, gain) in zip(usual, _matches(occurs, rows, together, alone, self_count), strict=True):
+            gains[chunk] += np.bincount(pair, gain, rows.shape[1])
+            total += np.bincount(ids, gain * self_count[pair], TYPES)
+    score, length = -gains, np.zeros(len(gains))
+    for side, words, counts, total, row in zip(sides, occurs, alone, usual, pairs, strict=True):
+        score += (words @ (total / np.maximum(counts, 1)))[row]
+        length += side.lengths[row]
+    score /= np.maximum(length, 1) ** 0.5
+    score, mismatched = score[:n], score[n:]
+    aligned = score < np.percentile(mismatched, 2)  # the pairs that surely correspond
+    typical = np.median(score[aligned]) if aligned.mean() > 0.2 else np.inf
+    distance = np.median(mismatched) - typical
+    return (score - typical) / distance if distance > NEAR else np.zeros(len(score))
+
+
+def _matches(
+    occurs: Sequence[Any], rows: np.ndarray, together: np.ndarray, alone: Sequence[np.ndarray], self_count: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Returns, for each side, the words of some pairs, the pair of each word, and the strength of its best match. occurs: 1 for
+    the words of each side's sentences, (N, TYPES). rows: of each side, (2, pairs). self_count: 1 for pairs that are in the
+    counts, which are left out, since they let rare words explain each other."""
+    (s_pair, s), (t_pair, t) = (words[row].nonzero() for words, row in zip(occurs, rows, strict=True))
+    lengths = np.bincount(t_pair, minlength=rows.shape[1])
+    # Each source word goes with all target words of its pair: the places of both
+    repeats = lengths[s_pair]
+    left = np.repeat(np.arange(len(s)), repeats)
+    right = np.arange(len(left)) + np.repeat((lengths.cumsum() - lengths)[s_pair] - (repeats.cumsum() - repeats), repeats)
+    counted = self_count[s_pair][left]
+    expected = (alone[0][s[left]] - counted) * (alone[1][t[right]] - counted) / occurs[0].shape[0]
+    information = np.log((together[s[left], t[right]] - counted + PRIOR) / (expected + PRIOR))
+    matches = []
+    for ids, pair, place in ((s, s_pair, left), (t, t_pair, right)):
+        gain = np.zeros(len(ids))
+        np.maximum.at(gain, place, information)
+        matches.append((ids, pair, gain))
+    return matches
