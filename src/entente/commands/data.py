@@ -7,7 +7,7 @@ entente data data=files data.train=pairs.tsv output=clean.tsv
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count, product
 from pathlib import Path
 
@@ -97,36 +97,26 @@ def write_clean(output: Path, lines: Sequence[Line], faults: Sequence[Fault], se
     free = (place for place in count() if place not in numbers)
     places = [name - 1 if isinstance(name, int) else next(free) for name in names]
 
-    def row_of(src: str, tgt: str) -> str:
-        cells = [""] * (max(places) + 1)
-        cells[places[0]], cells[places[1]] = src, tgt
-        return "\t".join(cells) + "\n"
+    def row_of(*sides: str) -> str:
+        cells = dict(zip(places, sides, strict=True))
+        return "\t".join(cells.get(place, "") for place in range(max(places) + 1)) + "\n"
 
-    heading = [name if isinstance(name, str) else side for name, side in zip(names, ("src", "tgt"), strict=True)]
-    kept = [] if len(numbers) == 2 else [row_of(*heading)]
-    removed, sound = ["where\tline\treason\tsrc\ttgt\n"], 0
-    for row, line in enumerate(lines):
-        if line.split != "train":
-            continue
-        if row in reasons:
-            cells = line.where, str(line.number), ", ".join(reasons[row]), line.src, line.tgt
-            removed.append("\t".join(SEPARATORS.sub(" ", cell) for cell in cells) + "\n")
-        else:
-            kept.append(row_of(clean(line.src), clean(line.tgt)))
-            sound += 1
-    write_text(output, "".join(kept))
-    write_text(output.parent / REMOVED, "".join(removed))
-    return sound, len(removed) - 1
+    heading = [name if isinstance(name, str) else side for name, side in zip(names, SIDES, strict=True)]
+    train = [(line, ", ".join(reasons[row])) for row, line in enumerate(lines) if line.split == "train"]
+    kept = [row_of(clean(line.src), clean(line.tgt)) for line, reason in train if not reason]
+    removed = [(line.where, str(line.number), reason, line.src, line.tgt) for line, reason in train if reason]
+    rows = ("\t".join(SEPARATORS.sub(" ", cell) for cell in cells) + "\n" for cells in removed)
+    write_text(output, "".join(kept if len(numbers) == 2 else [row_of(*heading), *kept]))
+    write_text(output.parent / REMOVED, "where\tline\treason\tsrc\ttgt\n" + "".join(rows))
+    return len(kept), len(removed)
 
 
 def advice(corpus: Corpus, lines: Sequence[Line], faults: Sequence[Fault], corresponds: bool) -> list[str]:
     """Returns a line of advice for each kind of problem that the corpus has."""
-    copied = leaks(corpus)
-    faulty = len({fault.row for fault in faults})
-    dropped: Mapping[str, int] = corpus.dropped
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
-    rules = {
-        f"Dropped pairs: {reasons}. Check the empty ones; data.max_words and data.max_ratio limit length and ratio.": dropped,
+    copied, faulty = leaks(corpus), len({fault.row for fault in faults})
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
+    rules: dict[str, object] = {
+        f"Dropped pairs: {reasons}. Check the empty ones; data.max_words and data.max_ratio limit length and ratio.": reasons,
         f"Pairs with a sentence from an earlier split: {copied:,}. Remove the copies there, which inflate scores.": copied,
         f"Faulty pairs: {faulty:,} of {len(lines):,}. Read some of them before you train.": faulty,
         "Pairs score no better than mismatched ones. Read some: are the lines shifted, or too few?": not corresponds,
