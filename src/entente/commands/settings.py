@@ -5,27 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from entente.settings import (
-    LISTS,
-    AttentionKind,
-    BleuTokenizer,
-    Count,
-    DataSettings,
-    File,
-    Folder,
-    GrammarSettings,
-    Metrics,
-    Name,
-    OutputDir,
-    SamplingSettings,
-    Section,
-    Seed,
-    Threads,
-    setting,
-)
+from entente import settings as base
+from entente.settings import LISTS, AttentionKind, Count, File, SamplingSettings, Section, Threads, setting
 
 Dictionaries = Annotated[tuple[dict[str, Any], ...], LISTS]
-Names = Annotated[tuple[Name, ...], LISTS, Field(min_length=1)]
+Names = Annotated[tuple[base.Name, ...], LISTS, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], LISTS, Field(min_length=1)]
 Files = Annotated[tuple[File, ...], LISTS, Field(min_length=1)]
 # Those of entente.data.faults
@@ -65,8 +49,8 @@ class ScoringSettings(DecodingSettings):
 
 
 class EvaluationChanges(Section):
-    tokenize: BleuTokenizer | None = setting(None, RUNS)
-    metrics: Metrics | None = setting(None, RUNS)
+    tokenize: base.BleuTokenizer | None = setting(None, RUNS)
+    metrics: base.Metrics | None = setting(None, RUNS)
 
 
 class EvaluateSettings(ScoringSettings):
@@ -182,12 +166,12 @@ class SuiteSettings(Section):
 class AblateSettings(Section):
     model_config = ConfigDict(extra="ignore")  # the configuration has the settings of the runs too
 
-    suite: Name | Names = setting("quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]")
-    seeds: Annotated[tuple[Seed, ...], LISTS] = setting((1,), "each variant is trained with each seed", min_length=1)
-    baseline_seeds: Annotated[tuple[Seed, ...], LISTS] = setting((), "further seeds of the baseline, for all comparisons")
+    suite: base.Name | Names = setting("quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]")
+    seeds: Annotated[tuple[base.Seed, ...], LISTS] = setting((1,), "each variant is trained with each seed", min_length=1)
+    baseline_seeds: Annotated[tuple[base.Seed, ...], LISTS] = setting((), "further seeds of the baseline, for all comparisons")
     jobs: Count = setting(1, "number of parallel runs, each on its share of the cores")
-    name: Folder | None = setting(None, "directory of the suite, under output_dir; null: named after the suite")
-    suites: dict[Name, SuiteSettings] = setting({}, "suites by name")
+    name: base.Folder | None = setting(None, "directory of the suite, under output_dir; null: named after the suite")
+    suites: dict[base.Name, SuiteSettings] = setting({}, "suites by name")
 
     def conflicts(self) -> Iterator[str]:
         if isinstance(self.suite, str) and self.suite not in self.suites:
@@ -200,7 +184,7 @@ class CompareSettings(Section):
     )
     output: File | None = setting(None, "folder for comparison.html, .md and .csv; null: the suite's, or a new one")
     samples: int = setting(2000, "number of bootstrap samples", ge=1, le=100_000)
-    output_dir: OutputDir = "outputs"
+    output_dir: base.OutputDir = "outputs"
 
 
 class PageSettings(Section):
@@ -219,13 +203,13 @@ class AblationsSettings(Section):
 
 
 class InspectSettings(Section):
-    data: DataSettings = GrammarSettings()
+    data: base.DataSettings = base.GrammarSettings()
     output: File | None = setting(None, "file for the training pairs without faults, CLEAN.tsv; removed.tsv lists the others")
     rules: Rules | None = setting(None, "rules by which pairs are faulty; null: all but near_duplicate, which is often wrong")
-    output_dir: OutputDir = "outputs"
+    output_dir: base.OutputDir = "outputs"
 
 
 class CorpusSettings(Section):
     n: int = setting(5, "number of sentences", ge=0, le=1000)
     split: Literal["train", "valid", "test", "test_long", "test_compositional"] = setting("test", "split")
-    seed: Seed = setting(1, "seed of the random choice of sentences")
+    seed: base.Seed = setting(1, "seed of the random choice of sentences")
