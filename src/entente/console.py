@@ -143,8 +143,7 @@ def stop_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
 
 
 def report(error: BaseException) -> int | None:
-    """Prints an error meant for the user on standard error, one line per problem. Returns its exit code, or None for any other
-    error."""
+    """Prints an error meant for the user on standard error, a line per problem. Returns its exit code, or None for others."""
     match error:
         case InputError():
             code, lines = 2, [f"error: {problem}" for problem in error.problems]

@@ -19,10 +19,8 @@ def markdown(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> str:
-    """Returns a Markdown table, without a final newline. Its cells must be Markdown: escape other text with `markdown`.
-
-    left: the number of left-aligned columns, which come first (None: all columns). The others are right-aligned, for numbers.
-    """
+    """Returns a Markdown table, without a final newline. Its cells must be Markdown: escape other text with `markdown`. left:
+    how many columns, from the first, are left-aligned (None: all). The others are right-aligned, for numbers."""
     left = len(head) if left is None else left
     marks = ["---"] * left + ["---:"] * (len(head) - left)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, marks, *rows])

@@ -34,8 +34,7 @@ def return_freed_memory() -> None:
 
 
 def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
-    """Sets the number of threads, unless it is None, and starts the log, on standard error if standard output carries the
-    command's result."""
+    """Sets the number of threads, unless it is None, and starts the log (see `start_log`)."""
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)

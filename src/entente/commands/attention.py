@@ -33,9 +33,8 @@ NamedMap = tuple[str, record.AttentionMap]  # the name of a model, and one of it
 
 
 def main(settings: AttentionSettings) -> None:
-    """Draws each kind of attention of one checkpoint: a picture of all layers and heads, and a large one of the chosen head or
-    the mean. Draws only one kind if there are several checkpoints, if `kind` or `occlusion` is set, or if `output` names a
-    picture."""
+    """Draws each kind of attention, but only one if there are several checkpoints, if `kind` or `occlusion` is set, or if
+    `output` names a picture."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     output = Path(settings.output)
@@ -81,8 +80,7 @@ def main(settings: AttentionSettings) -> None:
 def _with_occlusion(
     name: str, model: Seq2Seq, src: list[int], tgt: list[int], map: record.AttentionMap, source: Words, target: Words
 ) -> list[NamedMap]:
-    """Returns a map of words, and the effect of leaving out each source word as another map, without the end symbols. Prints
-    how the two correlate."""
+    """Returns a map of words, and of the effect of leaving out each of them, without end symbols. Prints how they correlate."""
     if not target.labels:
         raise InputError("occlusion=true: the translation is empty; give target=SENTENCE")
     map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
@@ -98,8 +96,7 @@ def _is_picture(output: Path) -> bool:
 
 
 def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, Gold | None]:
-    """Returns the source sentence, its target (None: the model translates) and any gold links. path: the checkpoint whose
-    corpus contains `pair`."""
+    """Returns the source sentence, its target (None: the model translates) and any gold links. path: of a checkpoint."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     split, _, number = settings.pair.partition("/")

@@ -20,8 +20,6 @@ from entente.validation import with_changes
 
 
 class Outcome(NamedTuple):
-    """What a model scores on a split with interventions."""
-
     interventions: list[Intervention]
     bleu: float
     nll: float
@@ -29,8 +27,7 @@ class Outcome(NamedTuple):
 
 
 def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
-    """Reads the corpus that a checkpoint names. Raises InputError if it has files or URLs, which the checkpoint's author chose,
-    and `trusted` is false."""
+    """Reads the corpus of a checkpoint. Raises InputError if it has files or URLs, which others chose, unless `trusted`."""
     if places := describe_sources(run.settings.data):
         if not trusted:
             rule = "add trust_data=true to read the corpus that this checkpoint names, or give your own text"

@@ -43,8 +43,7 @@ def main(settings: RunSettings, composition: Composition) -> Path:
 
 
 def completed(settings: RunSettings, composition: Composition) -> RunSettings:
-    """Returns the settings with those that follow from the corpus and from `init`. Checks that an ablation computes something
-    other than the baseline."""
+    """Returns the settings with those that follow from the corpus and from `init`. Checks that an ablation has an effect."""
     if composition.choices.get("recipe") in RECIPES:
         settings, composition = for_this_corpus(settings, composition)
     ablation = composition.choices.get("ablation", "baseline")
@@ -120,9 +119,8 @@ def train(overrides: Sequence[str] = ()) -> TrainedModel:
 
 
 def resumed_settings(settings: RunSettings, composition: Composition) -> RunSettings:
-    """Returns the settings, or with resume=DIRECTORY those stored with that run. They are used unchanged, except that
-    output_dir and the settings in OF_THE_MACHINE may be overridden. Raises InputError for other overrides, or if there is no
-    such run."""
+    """Returns the settings, or with resume=DIRECTORY those stored with that run, of which only output_dir and the settings in
+    OF_THE_MACHINE may be overridden. Raises InputError for other overrides, or if there is no such run."""
     if settings.resume in (None, "auto"):
         return settings
     keys = {key_of(override): override for override in composition.overrides}

@@ -145,8 +145,7 @@ def files(settings: FilesSettings) -> Sources:
 
 
 def multi30k(settings: Multi30kSettings) -> Sources:
-    """Finds Multi30k in a copy of the public repository multi30k/dataset, or in its folder data/task1/raw. Downloads are kept
-    in the cache of `datasets`."""
+    """Finds Multi30k in a copy of the public repository multi30k/dataset, or in its folder data/task1/raw."""
     folder = settings.root.rstrip("/")
     is_raw = folder.endswith(MULTI30K) if folder.startswith(URL) else not Path(f"{folder}/{MULTI30K}").is_dir()
     folder = folder if is_raw else f"{folder}/{MULTI30K}"
@@ -158,8 +157,7 @@ def multi30k(settings: Multi30kSettings) -> Sources:
 
 
 def opus_books(settings: OpusBooksSettings) -> Sources:
-    """Finds a translation data set that has only a training split. `path` is a name on the Hugging Face hub, a Parquet file, or
-    a folder of Parquet files."""
+    """Finds a translation data set that has only a training split."""
     path, columns = Path(settings.path), Columns((settings.src, settings.tgt))
     if not path.exists():
         return {"train": [Source(settings.path, _read_hub(settings.path, settings.subset, columns))]}
@@ -173,7 +171,7 @@ READERS: dict[str, Callable[[Any], Sources]] = {read.__name__: read for read in 
 
 
 def _fetch(address: str) -> Path:
-    """Returns the local path of a file. If `address` is a URL, the file is downloaded first, or taken from the cache."""
+    """Returns the local path of a file. One at a URL is downloaded first, or taken from the cache of `datasets`."""
     if not address.startswith(URL):
         return Path(address)
     # Published files do not change. use_etag would ask the server for changes; without it, a second run needs no network.

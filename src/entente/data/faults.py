@@ -248,10 +248,8 @@ def shifts(faults: Sequence[Fault], lines: Sequence[Line]) -> list[str]:
 def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of deliberately mismatched pairs. All scores
     are 0 unless a fifth of the pairs score better than nearly all mismatched ones, so that most of a text may be misaligned.
-
     The score measures by how much each word's best match on the other side is weaker than usual. The strength of a match is the
-    pointwise mutual information of the two words in the other pairs (Church & Hanks 1990).
-    """
+    pointwise mutual information of the two words in the other pairs (Church & Hanks 1990)."""
     from scipy.sparse import csr_array
 
     sides = [

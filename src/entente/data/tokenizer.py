@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 
 
 class Tokenizer:
-    """A tokenizer for one or both languages. model: the serialised SentencePiece model. plain: whether to encode text as people
-    type it, as in "l'été?"."""
+    """A tokenizer for one or both languages. model: a serialised SentencePiece model. plain: encodes text as people type it."""
 
     def __init__(self, model: bytes, plain: bool = False) -> None:
         self.model, self.plain = model, plain
