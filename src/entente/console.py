@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -131,15 +131,11 @@ def stop_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, lambda *_: os._exit(128 + number))
         on_signal(number)
 
-    if threading.current_thread() is not threading.main_thread():  # Python calls handlers only there
+    is_main = threading.current_thread() is threading.main_thread()  # Python calls handlers only there
+    with ExitStack() as stack:
+        for number in STOPPING if is_main else ():
+            stack.callback(signal.signal, number, signal.signal(number, receive))
         yield
-        return
-    handlers: dict[int, Any] = {number: signal.signal(number, receive) for number in STOPPING}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def report(error: BaseException) -> int | None:
