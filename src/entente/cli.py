@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -69,8 +70,6 @@ def main(arguments: Sequence[str]) -> None:
     if verb in VERBS:
         run(verb, rest, wants_help)
     elif verb == "--version":
-        from importlib.metadata import version
-
         print(f"entente {version('entente')}")
     elif not verb:
         print(overview([*VERBS]), file=sys.stdout if wants_help else sys.stderr)

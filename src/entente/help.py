@@ -28,9 +28,7 @@ def overview(verbs: Sequence[str]) -> str:
     return "\n".join([*lines, "", "entente COMMAND --help explains a command and lists its settings."])
 
 
-def help_text(
-    verb: str, kinds: Sequence[type[Section]], values: Mapping[str, object], groups: Mapping[str, Sequence[str]]
-) -> str:
+def help_text(verb: str, kinds: Sequence[type[Section]], values: Mapping[str, object], groups: Mapping[str, list[str]]) -> str:
     """Returns the help of a command: its purpose, examples, config groups, and all settings with their values."""
     purpose, examples = header(verb)
     lines = [*wrap(purpose, WIDTH), "", *(f"  {example}" for example in examples)]

@@ -45,10 +45,8 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     typed = [text for text in composition.overrides if key_of(text).partition(".")[0] not in AblateSettings.model_fields]
     reserved = [text for text in typed if key_of(text) in ("ablation", "variant", "seed", "resume")]
     problems = [f"{text}: a suite sets it for each run; leave it out, and set suite and seeds" for text in reserved]
-    if choices.get("recipe") in RECIPES:
-        problems.append(
-            f"recipe={choices['recipe']}: its settings depend on the text, which a suite reads too late; set recipe=none"
-        )
+    if (recipe := choices.get("recipe")) in RECIPES:
+        problems.append(f"recipe={recipe}: its settings depend on the text, which a suite reads too late; set recipe=none")
     if BASELINE not in suite.variants:
         problems.append(f"suite={to_text(settings.suite)}: has no {BASELINE}, with which variants are compared; add it")
     if composition.values.get("init"):

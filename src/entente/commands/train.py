@@ -126,9 +126,8 @@ def resumed_settings(settings: RunSettings, composition: Composition) -> RunSett
     keys = {key_of(override): override for override in composition.overrides}
     free = {"resume", "output_dir", *(f"trainer.{name}" for name in OF_THE_MACHINE)}
     if others := [override for key, override in keys.items() if key not in free and not key.startswith("hydra")]:
-        raise InputError(
-            *(f"resume={settings.resume} continues with that run's own settings; leave out {override}" for override in others)
-        )
+        problem = f"resume={settings.resume} continues with that run's own settings; leave out"
+        raise InputError(*(f"{problem} {override}" for override in others))
     path = Path(str(settings.resume)) / "config.yaml"
     if not path.is_file():
         raise InputError(f"resume={settings.resume}: not a run's directory (it has no config.yaml); give one, or resume=auto")

@@ -66,8 +66,7 @@ def main(settings: TranslateSettings) -> None:
     new_words: dict[str, None] = {}
     cut: list[str] = []
     done = 0
-    output = open_atomic(Path(settings.output)) if settings.output else nullcontext()
-    with output as file:
+    with open_atomic(Path(settings.output)) if settings.output else nullcontext() as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         lines = read()
         for chunk in iter(lambda: [*islice(lines, CHUNK)], []) if is_file else _as_they_come(lines):
@@ -77,8 +76,7 @@ def main(settings: TranslateSettings) -> None:
                 done += 1
                 words = run.new_words(line)
                 new_words |= dict.fromkeys(words)
-                is_cut = not n_best[0].ended
-                cut += [str(done)] * is_cut
+                cut += [str(done)] * (not n_best[0].ended)
                 for best in n_best:
                     cells = [best.text]
                     if settings.scores:

@@ -197,9 +197,8 @@ def read_corpus(settings: DataSettings, cache_dir: Path | None = None) -> Corpus
     log.info("reading the corpus: %s", settings.name)
     with Task("reading the corpus"), TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         sources = READERS[settings.name](settings)
-        states = []  # change if a file does
-        for path in (path for texts in sources.values() for text in texts for path in text.files):
-            states.append((str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns))
+        paths = (path for texts in sources.values() for text in texts for path in text.files)
+        states = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
         name = name_of(VERSION, settings.model_dump(exclude={"tokenizer", "batch"}), states)
         folder = (cache_dir or Path(scratch)) / "corpus" / name
         build_once(folder / "corpus.json", partial(_store, settings, sources, folder, Path(scratch)))
@@ -280,7 +279,7 @@ def _held_out_rows(pairs: Pairs, settings: Any, with_test: bool) -> dict[str, np
     """Returns a mask of the pairs to train on, of those held out for valid and, if `with_test`, of those for test."""
     split = settings.split  # all kinds of corpora without a validation set have it
     n = len(pairs)
-    usual = min(0.05, 1000 / n) if n else 0.05
+    usual = min(0.05, 1000 / n)
     shares = {"valid": usual if split.valid is None else split.valid}
     if with_test and split.test != 0:
         shares["test"] = usual if split.test is None else split.test

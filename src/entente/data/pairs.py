@@ -27,9 +27,8 @@ class Pairs:
         with open_atomic(path) as file, pa.ipc.new_stream(file, SCHEMA) as writer:
             while block := [*islice(rows, BLOCK)]:
                 text.update("".join(f"{src}\n{tgt}\n" for src, tgt in block).encode())
-                writer.write_batch(
-                    pa.record_batch({"src": [src for src, _ in block], "tgt": [tgt for _, tgt in block]}, SCHEMA)
-                )
+                src, tgt = zip(*block, strict=True)
+                writer.write_batch(pa.record_batch({"src": src, "tgt": tgt}, SCHEMA))
                 stored += len(block)
                 show_progress(f"{stored:,} pairs of {where}")
         self.digest = text.hexdigest()  # SHA-256 of all sentences, one per line
