@@ -115,9 +115,11 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
 
 
 def call(verb: str, composition: Composition, problems: Sequence[str]) -> None:
-    """Calls the command of a verb with its settings. problems: see `check`."""
+    """Prepares the process, and calls the command of a verb with its settings. problems: see `check`."""
     settings = check(verb, composition.values, problems)
     command = import_module(f"entente.commands.{verb}").main
+    if hasattr(settings, "threads"):  # other commands need no torch, or prepare the process themselves
+        import_module("entente.process").prepare_process(settings.threads, log_to_stderr=verb == "translate")
     command(settings, *([composition] if verb in ("train", "ablate") else []))
 
 

@@ -24,7 +24,6 @@ from entente.data.text import clean
 from entente.errors import InputError
 from entente.files import open_atomic
 from entente.models.seq2seq import Seq2Seq
-from entente.process import prepare_process
 from entente.settings import AttentionKind
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg")  # any other output is a folder
@@ -35,7 +34,6 @@ NamedMap = tuple[str, record.AttentionMap]  # the name of a model, and one of it
 def main(settings: AttentionSettings) -> None:
     """Draws each kind of attention, but only one if there are several checkpoints, if `kind` or `occlusion` is set, or if
     `output` names a picture."""
-    prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     output = Path(settings.output)
     source, target, gold = _sentence(settings, paths[0])

@@ -26,7 +26,6 @@ from entente.decoding.translate import translate_lines
 from entente.errors import InputError
 from entente.export.formats import write_ctranslate2, write_huggingface
 from entente.files import write_text
-from entente.process import prepare_process
 
 WRITERS = {"ctranslate2": write_ctranslate2, "huggingface": write_huggingface}
 FILES = Path(__file__).parents[1] / "export"
@@ -34,7 +33,6 @@ COMPARED = 20  # sentences
 
 
 def main(settings: ExportSettings) -> None:
-    prepare_process(settings.threads)
     run = checkpoint.load(settings.checkpoint)
     output, search = Path(settings.output), translation_search(run.settings.search).model_copy(update={"n_best": 1})
     if output.exists():

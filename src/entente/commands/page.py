@@ -22,7 +22,6 @@ from entente.data.text import clean
 from entente.errors import InputError
 from entente.files import read_file, write_text
 from entente.page import LIMIT, Sentence, Shown, html
-from entente.process import prepare_process
 
 SENTENCES = 20
 FIRST_LENGTHS = range(5, 11)  # words of the sentences that come first
@@ -33,7 +32,6 @@ def main(settings: PageSettings) -> None:
     if not settings.output and not paths[0].is_dir():
         raise InputError(f"{paths[0]}: not a run's directory; give output=FILE for the page")
     output = Path(settings.output) if settings.output else paths[0] / "page.html"
-    prepare_process(settings.threads)
     runs = [checkpoint.load(str(path)) for path in paths]
     for run, path in zip(runs, paths, strict=True):
         if run.settings.model.softmax != "keys":

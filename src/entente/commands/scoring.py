@@ -14,7 +14,6 @@ from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.evaluation import evaluate
 from entente.files import is_split
-from entente.process import prepare_process
 from entente.settings import SearchSettings
 from entente.validation import with_changes
 
@@ -37,9 +36,8 @@ def stored_corpus(run: TrainedRun, path: str, trusted: bool) -> Corpus:
 
 
 def prepare(settings: ScoringSettings) -> tuple[TrainedRun, TranslationData, SearchSettings]:
-    """Prepares the process. Returns the run of a checkpoint; its corpus, or one whose only test set holds the files `src` and
-    `tgt`; and how to search for the best translations."""
-    prepare_process(settings.threads)
+    """Returns the run of a checkpoint; its corpus, or one whose only test set holds the files `src` and `tgt`; and how to
+    search for the best translations."""
     run = load(settings.checkpoint)
     search = with_changes(run.settings.search, settings.search.model_dump() | {"n_best": 1})
     if settings.src and settings.tgt:

@@ -19,11 +19,9 @@ from entente.console import log
 from entente.data.text import clean
 from entente.data.tokenizer import BOS, EOS
 from entente.files import write_text
-from entente.process import prepare_process
 
 
 def main(settings: TraceSettings) -> None:
-    prepare_process(settings.threads)
     numbers = settings.layer, settings.head, settings.step
     if settings.example:
         text = examples("transformer" if settings.example is True else settings.example, settings.kind, numbers)

@@ -32,7 +32,6 @@ from entente.decoding.search import CUT, length_penalty, search_name, translatio
 from entente.decoding.translate import Translation, translate_lines
 from entente.errors import InputError
 from entente.files import open_atomic
-from entente.process import prepare_process
 from entente.settings import SearchSettings
 from entente.validation import with_changes
 
@@ -41,7 +40,6 @@ CHUNK = 1000  # lines translated in one call
 
 
 def main(settings: TranslateSettings) -> None:
-    prepare_process(settings.threads, log_to_stderr=True)
     if settings.input and settings.output and Path(settings.output).exists() and Path(settings.output).samefile(settings.input):
         raise InputError(f"output={settings.output}: this is the input; give another file")
     run = checkpoint.load(settings.checkpoint)
