@@ -74,16 +74,13 @@ class TranslationData(L.LightningDataModule):
         return self._ids[name]
 
     def _encode(self, split: str, side: str) -> Rows:
-        pairs, tokenizer = self.pairs(split), getattr(self.vocabulary, side)
-
-        def encode() -> Rows:
-            return Rows(chain.from_iterable(map(getattr(self.vocabulary, f"encode_{side}"), texts(pairs, side))))
-
+        pairs, tokenizer, encode = self.pairs(split), getattr(self.vocabulary, side), getattr(self.vocabulary, f"encode_{side}")
+        ids = chain.from_iterable(map(encode, texts(pairs, side)))  # nothing is encoded before it is needed
         if split != "train" or not self._cache_dir:
-            return encode()
+            return Rows(ids)
         name = name_of(pairs._fingerprint, side, tokenizer.model, tokenizer.plain, sentencepiece.__version__)
         path = self._cache_dir / "ids" / f"{name}.npy"
-        build_once(path, lambda file: encode().write(file, len(tokenizer)))
+        build_once(path, lambda file: Rows(ids).write(file, len(tokenizer)))
         return Rows(path)
 
     def train_dataloader(self) -> TrainingBatches:

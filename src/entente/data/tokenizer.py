@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,12 +185,9 @@ def _load_or_train(
     pairs: "Dataset", sides: Sequence[str], settings: TokenizerSettings, cache_dir: Path | None, tags: Sequence[str]
 ) -> Tokenizer:
     """Returns the tokenizer for `sides`, from the cache if possible."""
-
-    def train() -> Tokenizer:
-        step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
-        lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)
-        return Tokenizer.train(lines, settings.vocab_size, settings.type, tags)
-
+    step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
+    lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)  # nothing is read before it is needed
+    train = partial(Tokenizer.train, lines, settings.vocab_size, settings.type, tags)
     if not cache_dir:
         return train()
     options = sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE, sentencepiece.__version__
