@@ -108,9 +108,8 @@ def _schema(kind: type[Section]) -> Schema:
 def is_text(schema: Schema, text: str) -> bool:
     """Returns whether a setting takes what follows its `=` as text, such as 007, no or ${x}, instead of as YAML."""
     types = {form.get("type", "object") for form in schema.get("anyOf", [schema]) if not form.keys() & {"enum", "const"}}
-    starts = {"array": text.startswith("["), "object": text.startswith("{")}
-    values = {"null": text == "null", "integer": text.isdecimal(), **starts}  # what the setting accepts besides text
-    return "string" in types and not any(values[kind] for kind in types & values.keys())
+    others = {"null": text == "null", "integer": text.isdecimal(), "array": text[:1] == "[", "object": text[:1] == "{"}
+    return "string" in types and not any(others[kind] for kind in types & others.keys())
 
 
 def _settings(key: str, schema: Schema, value: object, sections: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:

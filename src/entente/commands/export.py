@@ -56,8 +56,7 @@ def main(settings: ExportSettings) -> None:
         equal = sum(a == b for a, b in zip(ours, theirs(folder, sentences), strict=True))
         output.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(output)
-    size = sum(path.stat().st_size for path in output.iterdir()) / 1e6
-    log.info("%s: %.1f MB; see its README.md", output, size)
+    log.info("%s: %.1f MB; see its README.md", output, sum(path.stat().st_size for path in output.iterdir()) / 1e6)
     log.info(
         "%d of %d sentences are translated exactly as Entente translates them (%s)", equal, len(sentences), search_name(search)
     )

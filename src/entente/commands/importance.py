@@ -64,8 +64,7 @@ def grids_of(model: Any) -> Grids:
     for name, z in names.items():
         if name.endswith(".hook_z"):
             kind, layer = kind_of(name), 1 + int(name.split(".")[1])
-            heads = [mute(kind, layer, head) for head in range(1, 1 + z.n_heads)]
-            grids.setdefault(KIND_NAMES[kind], []).append(heads)
+            grids.setdefault(KIND_NAMES[kind], []).append([mute(kind, layer, head) for head in range(1, 1 + z.n_heads)])
     for side in ("encoder", "decoder"):
         for layer, block in enumerate(getattr(model, side), start=1):
             group = f"{side} sublayers: {', '.join(block.present)}"

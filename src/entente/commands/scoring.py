@@ -76,8 +76,7 @@ def outcomes_of(
                 evaluation = evaluate(run.model, run.vocabulary, evaluation_split, search, tokenize)
             translations = translations or evaluation.hypotheses
             different = sum(a != b for a, b in zip(evaluation.hypotheses, translations, strict=True))
-            bleu = float(evaluation.scores("bleu")["bleu"])
-            yield Outcome([*listed], bleu, evaluation.nll, different / len(translations))
+            yield Outcome([*listed], evaluation.scores("bleu")["bleu"], evaluation.nll, different / len(translations))
 
 
 def show(outcomes: Sequence[Outcome], title: str) -> None:

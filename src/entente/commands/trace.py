@@ -27,8 +27,7 @@ def main(settings: TraceSettings) -> None:
         text = examples("transformer" if settings.example is True else settings.example, settings.kind, numbers)
     else:
         run = checkpoint.load(str(settings.checkpoint))
-        target = clean(settings.target or "") or None
-        src, tgt = record.read_sentence(run, settings.sentence, target)
+        src, tgt = record.read_sentence(run, settings.sentence, clean(settings.target or "") or None)
         read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
         labels = Labels(run.vocabulary.src.pieces(src), read, produced)
         text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, numbers)

@@ -176,8 +176,7 @@ class Vocabulary:
 def texts(pairs: "Dataset", *sides: str) -> Iterator[list[str]]:
     """Yields the sentences of each given side in turn, in blocks, and shows progress."""
     for side in sides:
-        blocks = pairs.with_format("arrow").iter(BLOCK)
-        for block in show_share(blocks, -(-len(pairs) // BLOCK), f"the {side} sentences"):
+        for block in show_share(pairs.with_format("arrow").iter(BLOCK), -(-len(pairs) // BLOCK), f"the {side} sentences"):
             yield block[side].to_pylist()
 
 
