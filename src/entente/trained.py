@@ -23,7 +23,7 @@ from entente.attention.hook_points import Hook, hooked, points
 from entente.attention.interventions import Intervention, intervene, mute, with_means
 from entente.console import log
 from entente.data.batches import EvaluationBatches, Rows
-from entente.data.text import clean, sources_of, unseen
+from entente.data.text import clean, unseen
 from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import translation_search
 from entente.decoding.translate import MAX_TOKENS, translate_lines
@@ -115,8 +115,7 @@ class TrainedModel(checkpoint.TrainedRun):
         draws = None if sampling is None else validate(SamplingSettings, sampling, where="sampling: ")
         for side, lines in ((self.vocabulary.src, texts), (self.vocabulary.tgt, prefixes)):
             for line in lines:
-                for sentence in sources_of(line, is_plain=not prefixes and not draws):
-                    side.refuse_too_long(sentence, repr(line[:30]))
+                side.refuse_too_long(line, repr(line[:30]), is_plain=not prefixes and not draws)
         changes = {"beam": beam, "length_penalty": length_penalty, "n_best": 1}
         search = with_changes(translation_search(self.settings.search), changes)
         if message := unseen(word for sentence in texts for word in self.new_words(clean(sentence))):

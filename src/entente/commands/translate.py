@@ -26,7 +26,7 @@ from entente.commands.settings import TranslateSettings
 from entente.console import Task, log
 from entente.data.files import read_lines
 from entente.data.numbers import numbers_differ
-from entente.data.text import clean, sources_of, unseen
+from entente.data.text import clean, unseen
 from entente.data.tokenizer import Tokenizer
 from entente.decoding.search import CUT, length_penalty, search_name, translation_search
 from entente.decoding.translate import Translation, translate_lines
@@ -136,8 +136,7 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
         while True:
             try:
                 sentence = clean(input(f"{src}> "))
-                for source in sources_of(sentence, search.n_best == 1):
-                    run.vocabulary.src.refuse_too_long(source, "sentence")
+                run.vocabulary.src.refuse_too_long(sentence, "sentence", search.n_best == 1)
             except InputError as error:
                 print(error)
                 continue
@@ -155,8 +154,7 @@ def _read(path: str | None, tokenizer: Tokenizer, is_plain: bool, too_long: dict
     empty line and adds the message to `too_long`."""
     for number, line in enumerate(read_lines(Path(path) if path else None), start=1):
         try:
-            for sentence in sources_of(line, is_plain):
-                tokenizer.refuse_too_long(sentence, f"{path or 'standard input'}, line {number}")
+            tokenizer.refuse_too_long(line, f"{path or 'standard input'}, line {number}", is_plain)
         except InputError as error:
             if too_long is None:
                 raise

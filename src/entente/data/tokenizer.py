@@ -20,7 +20,7 @@ from torch import Tensor
 
 from entente.console import show_share
 from entente.data.pairs import BLOCK
-from entente.data.text import MARK_SPACES, SEPARATORS, as_typed, count_words
+from entente.data.text import MARK_SPACES, SEPARATORS, as_typed, count_words, sources_of
 from entente.errors import InputError
 from entente.files import build_once, name_of
 from entente.settings import TokenizerSettings
@@ -101,13 +101,14 @@ class Tokenizer:
         lost = [i for match in MARK_SPACES.finditer(text) for i in range(*match.span())] if self.plain else []
         return [(start - bisect_left(lost, start), end - bisect_left(lost, end)) for start, end in spans]
 
-    def refuse_too_long(self, sentence: str, where: str) -> None:
-        """Raises InputError if a sentence has more than MAX_PIECES pieces, or was typed in another encoding than UTF-8."""
-        if SURROGATE.search(sentence):
-            raise InputError(f"{where}: not UTF-8 text")
-        if (pieces := len(self.encode(sentence))) > MAX_PIECES:
-            words = f"{(n := count_words(sentence)):,} word{'s' * (n != 1)} has {pieces:,} pieces"
-            raise InputError(f"{where}: a sentence of {words}, more than the {MAX_PIECES:,} allowed; split it")
+    def refuse_too_long(self, line: str, where: str, is_plain: bool = False) -> None:
+        """Raises InputError if one of the `sources_of` a line has more than MAX_PIECES pieces, or was not typed in UTF-8."""
+        for sentence in sources_of(line, is_plain):
+            if SURROGATE.search(sentence):
+                raise InputError(f"{where}: not UTF-8 text")
+            if (pieces := len(self.encode(sentence))) > MAX_PIECES:
+                words = f"{(n := count_words(sentence)):,} word{'s' * (n != 1)} has {pieces:,} pieces"
+                raise InputError(f"{where}: a sentence of {words}, more than the {MAX_PIECES:,} allowed; split it")
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of the pieces, ignoring special ids."""
