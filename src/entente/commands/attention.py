@@ -36,6 +36,7 @@ def main(settings: AttentionSettings) -> None:
     `output` names a picture."""
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     output = Path(settings.output)
+    is_picture = output.suffix.lower() in FORMATS
     source, target, gold = _sentence(settings, paths[0])
     side_by_side = settings.occlusion or len(paths) > 1
     maps: list[NamedMap] = []
@@ -54,7 +55,7 @@ def main(settings: AttentionSettings) -> None:
         words = Pair(src, tgt, placed).words(vocabulary)
         if settings.words or settings.occlusion or gold:  # gold links connect words, not pieces
             of_model = [merge_pieces(map, *words) for map in of_model]
-        if settings.kind or _is_picture(output) or side_by_side:
+        if settings.kind or is_picture or side_by_side:
             of_model = [_of_kind(settings.kind, of_model)]
         if settings.occlusion:
             maps += _with_occlusion(name, model, src, tgt, of_model[0], *words)
@@ -66,12 +67,12 @@ def main(settings: AttentionSettings) -> None:
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
     letters = re.sub(r"\W+", "-", source.casefold())[:40].strip("-")
     folder = f"{letters}-{hashlib.sha256(title.encode()).hexdigest()[:6]}"
-    for picture, figure in _figures(maps, links, title, settings, side_by_side):
-        for file in [output] if _is_picture(output) else [output / folder / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
+    for picture, figure in _figures(maps, links, title, settings, side_by_side, is_picture):
+        for file in [output] if is_picture else [output / folder / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
             with Task(f"drawing {file}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
-        if _is_picture(output):
+        if is_picture:
             break
 
 
@@ -89,10 +90,6 @@ def _with_occlusion(
     return [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
 
 
-def _is_picture(output: Path) -> bool:
-    return output.suffix.lower() in FORMATS
-
-
 def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, Gold | None]:
     """Returns the source sentence, its target (None: the model translates) and any gold links. path: of a checkpoint."""
     if settings.pair is None:
@@ -107,7 +104,7 @@ def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, 
 
 
 def _figures(
-    maps: Sequence[NamedMap], links: draw.Marks, title: str, settings: AttentionSettings, side_by_side: bool
+    maps: Sequence[NamedMap], links: draw.Marks, title: str, settings: AttentionSettings, side_by_side: bool, is_picture: bool
 ) -> Iterator[tuple[str, Figure]]:
     """Yields the name and figure of each picture: all maps side by side in one, or for each map a picture of all layers and
     heads, if there are several, and a large one of the chosen layer and head."""
@@ -118,7 +115,7 @@ def _figures(
     for name, map in maps:
         picture, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
         large = draw.draw_pair({name: map}, title, *choice, links)  # refuses a layer or head before anything is written
-        if several and not (_is_picture(Path(settings.output)) and any(choice)):
+        if several and not (is_picture and any(choice)):
             yield picture, draw.draw(map, title)
         yield f"{picture}-large" if several else picture, large
 
