@@ -11,14 +11,12 @@ from pathlib import Path
 from entente.attention import numbers
 from entente.attention.changes import FUTURE_IN_SEARCH
 from entente.attention.interventions import intervene, parse, with_means
-from entente.attention.numbers import Measured
 from entente.checkpoint import TrainedRun
 from entente.commands import scoring
 from entente.commands.settings import EvaluateSettings
 from entente.console import Task, log
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.batches import split_of
-from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.decoding.search import search_name
 from entente.errors import InputError
@@ -39,7 +37,7 @@ def main(settings: EvaluateSettings) -> None:
     run, data, search = scoring.prepare(settings)
     evaluation_settings = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
     tokenize = bleu_tokenizer(run.settings, evaluation_settings)
-    splits = _splits(settings, data.corpus)
+    splits = _splits(settings, data)
     evaluation_splits = {split: data.evaluation(split) for split in splits}
     if tables:
         results = {}
@@ -87,12 +85,12 @@ def main(settings: EvaluateSettings) -> None:
         log.info("signature of %s: %s", name, signature)
 
 
-def _measured(run: TrainedRun, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
+def _measured(run: TrainedRun, data: TranslationData, splits: list[str], occluded: int) -> dict[str, numbers.Measured]:
     """Measures the attention on each split. The head that aligns words best is chosen on the validation split if that has gold
     links, and otherwise on the measured split itself."""
     corpus = data.corpus
     has_gold = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
-    measured: dict[str, Measured] = {}
+    measured: dict[str, numbers.Measured] = {}
     for split in dict.fromkeys(["valid", *splits] if has_gold or "valid" in splits else splits):
         log.info("measuring the attention on %s", split)
         with Task(f"measuring the attention on {split}"):
@@ -101,13 +99,13 @@ def _measured(run: TrainedRun, data: TranslationData, splits: list[str], occlude
     return {split: measured[split] for split in splits}
 
 
-def _splits(settings: EvaluateSettings, corpus: Corpus) -> list[str]:
+def _splits(settings: EvaluateSettings, data: TranslationData) -> list[str]:
     """Returns the requested splits without duplicates. Reads gold links into the corpus, if there are any."""
     if settings.src:
-        [name] = corpus.tests
+        [name] = data.corpus.tests
         if settings.alignments:
-            corpus.gold[name] = read_pharaoh(Path(settings.alignments), corpus.valid["src"], corpus.valid["tgt"])
+            data.corpus.gold[name] = read_pharaoh(Path(settings.alignments), data.corpus.valid["src"], data.corpus.valid["tgt"])
         return [name]
     names = [settings.split] if isinstance(settings.split, str) else settings.split
-    splits = (["valid", *corpus.tests] if name == "all" else [name] for name in names)
+    splits = (["valid", *data.corpus.tests] if name == "all" else [name] for name in names)
     return list(dict.fromkeys(chain.from_iterable(splits)))

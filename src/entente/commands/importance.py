@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from entente.attention.draw import draw_heads
 from entente.attention.hook_points import points
@@ -72,7 +71,7 @@ def grids_of(model: Any) -> Grids:
     return grids
 
 
-def losses(grids: Grids, outcomes: Iterable[Outcome], plain: Outcome) -> dict[str, dict[str, Tensor]]:
+def losses(grids: Grids, outcomes: Iterable[Outcome], plain: Outcome) -> dict[str, dict[str, torch.Tensor]]:
     """Returns for `draw_heads` what BLEU and NLL lose without each part, by group."""
     values, rest = {}, iter(outcomes)
     for group, rows in grids.items():
