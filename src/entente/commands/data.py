@@ -19,7 +19,7 @@ from entente import escape
 from entente.commands.settings import InspectSettings
 from entente.console import Task
 from entente.data.corpora import READERS, Corpus, Sources, read_corpus
-from entente.data.faults import RULES, SURE, Fault, Line, find_faults, shifts
+from entente.data.faults import RULES, SURE, Fault, Line, find_faults
 from entente.data.pairs import match_key
 from entente.data.text import SEPARATORS, clean, count_words
 from entente.data.tokenizer import Vocabulary, texts
@@ -113,6 +113,8 @@ def write_clean(output: Path, lines: Sequence[Line], faults: Sequence[Fault], se
 
 def advice(corpus: Corpus, lines: Sequence[Line], faults: Sequence[Fault], corresponds: bool) -> list[str]:
     """Returns a line of advice for each kind of problem that the corpus has."""
+    shifted = dict.fromkeys((lines[fault.row].where, fault.detail) for fault in faults if fault.rule == "shifted")
+    shifts = [f"{where}: {detail} are misaligned. Is one side shifted by a line?" for where, detail in shifted]
     copied, faulty = leaks(corpus), len({fault.row for fault in faults})
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
     rules: dict[str, object] = {
@@ -121,7 +123,7 @@ def advice(corpus: Corpus, lines: Sequence[Line], faults: Sequence[Fault], corre
         f"Faulty pairs: {faulty:,} of {len(lines):,}. Read some of them before you train.": faulty,
         "Pairs score no better than mismatched ones. Read some: are the lines shifted, or too few?": not corresponds,
     }
-    return [*shifts(faults, lines), *(sentence for sentence, condition in rules.items() if condition)]
+    return [*shifts, *(sentence for sentence, condition in rules.items() if condition)]
 
 
 def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float]]:

@@ -238,12 +238,6 @@ def runs(bad: np.ndarray) -> list[tuple[int, int]]:
     return spans
 
 
-def shifts(faults: Sequence[Fault], lines: Sequence[Line]) -> list[str]:
-    """Describes each run of misaligned lines, with its place."""
-    runs = dict.fromkeys((lines[fault.row].where, fault.detail) for fault in faults if fault.rule == "shifted")
-    return [f"{where}: {detail} are misaligned. Is one side shifted by a line?" for where, detail in runs]
-
-
 def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of deliberately mismatched pairs. All scores
     are 0 unless a fifth of the pairs score better than nearly all mismatched ones, so that most of a text may be misaligned.
