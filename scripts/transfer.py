@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from entente.ablation import significance
 from entente.ablation.comparison import HARMED, NOT_COMPARED, UNFINISHED, Row, compare
-from entente.ablation.report import number
+from entente.ablation.report import interval, number
 from entente.ablation.runs import read_suite
 from entente.ablation.significance import BETTER_RUN
 from entente.console import Task, exit_codes, start_log
@@ -34,13 +34,18 @@ class Claim(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A variant on one corpus. value, margin: its difference in BLEU, and half the width of the simultaneous interval. outcome:
-    OPEN if no difference was found, which does not mean that there is none; NO_DIFFERENCE if the interval is within 1 BLEU."""
+    """A variant on one corpus. value, low, high: its difference in BLEU, and the simultaneous interval. outcome: OPEN if no
+    difference was found, which does not mean that there is none; NO_DIFFERENCE if the interval is within 1 BLEU."""
 
     verdict: str
     outcome: str
     value: float | None
-    margin: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def margin(self) -> float | None:
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
 
 Pair = tuple[Side, Side]  # on the grammar and on Multi30k
@@ -90,11 +95,10 @@ def pairs_of(suites: Sequence[Path]) -> dict[str, Pair]:
 
 
 def _side(row: Row, split: str) -> Side:
-    verdict, value = row["verdict"], row.get(f"{split} difference")
-    low, high = (row.get(f"{split} {name}") for name in ("low", "high"))
+    verdict = row["verdict"]
     outcomes = {significance.BETTER: BETTER, BETTER_RUN: BETTER, significance.WITHIN: NO_DIFFERENCE}
     outcome = WORSE if verdict in HARMED else outcomes.get(verdict, OPEN)
-    return Side(verdict, outcome, value, None if low is None else (high - low) / 2)
+    return Side(verdict, outcome, *(row.get(f"{split} {name}") for name in ("difference", "low", "high")))
 
 
 def table(pairs: dict[str, Pair]) -> str:
@@ -102,7 +106,7 @@ def table(pairs: dict[str, Pair]) -> str:
     for variant, pair in pairs.items():
         cells = [f"`{variant}`"]
         for side in pair:
-            cells += [number(side.value, sign=True) + (f" ± {number(side.margin)}" if side.margin else ""), side.verdict]
+            cells += [number(side.value, sign=True) + interval(side.low, side.high), side.verdict]
         cells.append(AGREE[_agree(pair)])
         if claim := LITERATURE.get(variant):
             known = {corpus: side.outcome for corpus, side in zip(CORPORA, pair, strict=True) if side.outcome != OPEN}
