@@ -21,7 +21,7 @@ from entente.errors import InputError
 
 SAMPLES = 2000
 CORPORA = ("grammar", "Multi30k")
-PANELS = ((-100, 8), (-6, 3))  # BLEU
+LARGE, SMALL = ((-100, 8), (-60, 8)), (-6, 3)  # BLEU: the ranges of x and y on the left, and of both on the right
 WORSE, BETTER, NO_DIFFERENCE, OPEN = "worse", "better", "no difference", "open"
 AGREE = {True: "yes", False: "no", None: "–"}
 
@@ -125,22 +125,25 @@ def _agree(pair: Pair) -> bool | None:
 
 
 def draw(pairs: dict[str, Pair]) -> Figure:
-    """Draws the differences on the grammar against those on Multi30k: all of them, and next to these the small ones. Blue: the
-    outcomes agree; red: they do not; grey: one is open."""
+    """Draws the differences on the grammar against those on Multi30k: all of them, and next to these the small ones, with their
+    names. Blue: the outcomes agree; red: they do not; grey: one is open."""
     figure = Figure(figsize=(10.5, 5), layout="constrained")
-    for axes, limits in zip(figure.subplots(1, 2), PANELS, strict=True):
-        axes.plot(limits, limits, color="0.8", linewidth=1, zorder=0)
+    points = {name: pair for name, pair in pairs.items() if None not in (pair[0].value, pair[1].value)}
+    small = {name for name, pair in points.items() if all(SMALL[0] <= (side.value or 0.0) <= SMALL[1] for side in pair)}
+    x_label, y_label = (f"difference in BLEU, {corpus}" for corpus in CORPORA)
+    for axes, limits, shown in zip(figure.subplots(1, 2), (LARGE, (SMALL, SMALL)), ([*points], sorted(small)), strict=True):
+        axes.axline((0, 0), slope=1, color="0.8", linewidth=1, zorder=0)
         for line in (axes.axhline, axes.axvline):
             line(0, color="0.8", linewidth=1, zorder=0)
-        for variant, (x, y) in pairs.items():
-            if x.value is None or y.value is None or min(x.value, y.value) < limits[0] or max(x.value, y.value) > limits[1]:
-                continue
+        for i, variant in enumerate(shown):
+            x, y = points[variant]
             color = {True: "C0", False: "C3", None: "0.5"}[_agree((x, y))]
             style = {"fmt": "o", "color": color, "markersize": 4, "elinewidth": 0.8}
             axes.errorbar([x.value], [y.value], xerr=x.margin, yerr=y.margin, **style)
-            axes.annotate(variant, (x.value, y.value), xytext=(4, 4), textcoords="offset points", fontsize=7)
-        x_label, y_label = (f"difference in BLEU, {corpus}" for corpus in CORPORA)
-        axes.set(xlim=limits, ylim=limits, xlabel=x_label, ylabel=y_label)
+            if limits != LARGE or variant not in small:
+                place = (4, 4 if i % 2 else -10)  # above or below, since neighbours would overlap
+                axes.annotate(variant, (x.value, y.value), xytext=place, textcoords="offset points", fontsize=7)
+        axes.set(xlim=limits[0], ylim=limits[1], xlabel=x_label, ylabel=y_label)
         axes.spines[["top", "right"]].set_visible(False)
     return figure
 
