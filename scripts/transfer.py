@@ -111,7 +111,8 @@ def table(pairs: dict[str, Pair]) -> str:
         if claim := LITERATURE.get(variant):
             known = {corpus: side.outcome for corpus, side in zip(CORPORA, pair, strict=True) if side.outcome != OPEN}
             agreeing = [corpus for corpus, outcome in known.items() if outcome == claim.outcome]
-            cells += [f"{claim.outcome}: {claim.text}", " and ".join(agreeing) or ("neither" if len(known) == 2 else "–")]
+            disagreeing = "neither" if len(known) == 2 else "".join(f"not {corpus}" for corpus in known)
+            cells += [f"{claim.outcome}: {claim.text}", " and ".join(agreeing) or disagreeing or "–"]
         else:
             cells += ["–", "–"]
         lines.append(f"| {' | '.join(cells)} |")

@@ -1,9 +1,11 @@
-"""Prints a comparison, and writes it as CSV, as Markdown and as a page, whose prose and markup are in page.html.j2."""
+"""Prints a comparison, and writes it as CSV, as Markdown and as a page, which also shows the words and sentences in which
+translations differ. Prose and markup are in page.html.j2 and notes.j2."""
 
 import random
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +159,7 @@ def words_of_one(suite: Suite, split: str) -> dict[str, list[tuple[str, int]]]:
     words, *written = [[Counter(tokenize(line).split()) for line in lines] for lines in texts]
     first, second = [[a & b for a, b in zip(words, lines, strict=True)] for lines in written]
     sides = (first, second), (second, first)
-    only = (sum((a - b for a, b in zip(*side, strict=True)), Counter[str]()) for side in sides)
+    only = (Counter(chain.from_iterable((a - b).elements() for a, b in zip(*side, strict=True))) for side in sides)
     items = ([(word, n) for word, n in counts.most_common() if any(map(str.isalnum, word))][:MAX_ITEMS] for counts in only)
     return dict(zip(suite.variants, items, strict=True))
 

@@ -40,6 +40,9 @@ def models_of(ablation: Mapping[str, Any]) -> list[str]:
     return names
 
 
+# What `train` and `ablate` read from the files of ablations
+
+
 def ablation_files(config_dir: str | None = None) -> dict[str, Path]:
     """Returns the file of each ablation by name. config_dir: the user's own folder with config groups."""
     files = {path.stem: path for path in sorted(CONFIGS.glob("ablation/*.yaml"))}
