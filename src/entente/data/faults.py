@@ -113,7 +113,8 @@ def find_faults(lines: Sequence[Line], rules: Sequence[str] = SURE) -> tuple[lis
         score = misalignment(*texts)
         faults += (fault for fault in _by_score(lines, score) if fault.rule in rules)
         corresponds = bool(score.any())
-    return sorted(faults, key=lambda fault: ([*RULES].index(fault.rule), fault.row)), corresponds
+    order = [*RULES]
+    return sorted(faults, key=lambda fault: (order.index(fault.rule), fault.row)), corresponds
 
 
 def _marked(rule: str, pattern: re.Pattern[str], lines: Sequence[Line]) -> Iterator[Fault]:

@@ -62,7 +62,9 @@ class Translator(L.LightningModule):
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_factor(optim, step, steps))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def configure_gradient_clipping(self, optimizer: Any, gradient_clip_val: Any = None, *_: Any, **__: Any) -> None:
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+    ) -> None:
         """Clips the gradient norm. Lightning's own method refuses a fused optimiser with any mixed precision."""
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
