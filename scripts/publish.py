@@ -1,19 +1,19 @@
 """Writes the results of a suite, without weights and TensorBoard events:  python scripts/publish.py outputs/SUITE FOLDER
 
 FOLDER/comparison.*          the comparison, as `entente compare` writes it
-       runs.jsonl.gz         one run per line: directory, variant, seed, config, metrics, training, its curves as `history`
+       runs.jsonl.xz         one run per line: directory, variant, seed, config, metrics, training, its curves as `history`
                              and, for each test split (or valid, if there is none), sacreBLEU's counts of each sentence and a
                              digest of the sentences. Runs that diverged have no metrics, and `diverged`; others that have not
                              finished are left out
-       translations.tsv.gz   the same splits, with columns split, source, reference, and one per variant (first seed); the
+       translations.tsv.xz   the same splits, with columns split, source, reference, and one per variant (first seed); the
                              columns of variants of which there are only rows stay as they are in FOLDER
 
-Entente reads runs.jsonl.gz: in a suite's folder, its rows stand for the directories of these runs. The files are also meant for
+Entente reads runs.jsonl.xz: in a suite's folder, its rows stand for the directories of these runs. The files are also meant for
 people and for pandas (`pandas.read_json(file, lines=True)`).
 """
 
-import gzip
 import json
+import lzma
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ from entente.errors import InputError
 from entente.files import open_atomic, read_file
 
 SAMPLES = 2000
-TRANSLATIONS, SIDES = "translations.tsv.gz", ("source", "reference")
+TRANSLATIONS, SIDES = "translations.tsv.xz", ("source", "reference")
 
 
 def publish(suite: Suite, folder: Path) -> None:
@@ -55,7 +55,7 @@ def _stored(path: Path) -> dict[tuple[str, str], list[str]]:
     """Returns the columns of a file of translations, if there is one, by split and name."""
     if not path.exists():
         return {}
-    (_, *names), *rows = [line.split("\t") for line in read_file(path, gzip.decompress).decode().split("\n")[:-1]]
+    (_, *names), *rows = [line.split("\t") for line in read_file(path, lzma.decompress).decode().split("\n")[:-1]]
     columns: dict[tuple[str, str], list[str]] = {}
     for split, *cells in rows:
         for name, cell in zip(names, cells, strict=True):
@@ -86,10 +86,8 @@ def _rounded(value: float) -> float | None:
 
 
 def _write_compressed(path: Path, lines: Iterable[str]) -> None:
-    """Writes the lines to a gzip file whose header has no time stamp or file name, so that equal lines give equal bytes."""
-    content = "".join(f"{line}\n" for line in lines).encode()
     with open_atomic(path) as file:
-        file.write(gzip.compress(content, mtime=0))
+        file.write(lzma.compress("".join(f"{line}\n" for line in lines).encode()))
 
 
 if __name__ == "__main__":

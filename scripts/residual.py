@@ -3,7 +3,7 @@
     python scripts/residual.py train REPAIR SEED STEPS OVERRIDES ...    # outputs/residual/REPAIR-STEPS-seedSEED; resumes it too
     python scripts/residual.py report FOLDER                            # prints a table, and draws FOLDER/curves.png
 
-`report` adds the finished runs in outputs/residual to FOLDER/runs.jsonl.gz, and reports all runs that this file has.
+`report` adds the finished runs in outputs/residual to FOLDER/runs.jsonl.xz, and reports all runs that this file has.
 
 Two explanations of why a Transformer without residual connections learns nothing:
 
@@ -33,8 +33,8 @@ What either predicts for each repair (REPAIRS, below) was written down before it
 Shapes: B batch, T target length, P earlier target tokens, S source length, D model width, H heads, K key width.
 """
 
-import gzip
 import json
+import lzma
 import math
 import re
 import statistics
@@ -249,7 +249,7 @@ def key_of(repair: str, steps: int, run: Run) -> dict[str, Any]:
 
 def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
     """Adds the finished runs to a file of results, and returns all of them."""
-    rows = [json.loads(line) for line in read_file(file, gzip.decompress).splitlines()] if file.exists() else []
+    rows = [json.loads(line) for line in read_file(file, lzma.decompress).splitlines()] if file.exists() else []
     for path in sorted(runs.glob("*/metrics.json")):
         name = re.fullmatch(r"([a-z_]+)-(\d+)-seed\d+", path.parent.name)
         if not name or name[1] not in REPAIRS:
@@ -263,7 +263,7 @@ def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
         raise InputError(f"{runs}: has no finished run, and {file} has none either; train some first")
     rows.sort(key=lambda row: (row["layers"], row["steps"], [*REPAIRS].index(row["repair"]), row["seed"]))
     with open_atomic(file) as archive:
-        archive.write(gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode(), mtime=0))
+        archive.write(lzma.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode()))
     return rows
 
 
@@ -319,7 +319,7 @@ if __name__ == "__main__":
         elif len(sys.argv) == 3 and sys.argv[1] == "report":
             folder = Path(sys.argv[2])
             folder.mkdir(parents=True, exist_ok=True)
-            results = collect(FOLDER, folder / "runs.jsonl.gz")
+            results = collect(FOLDER, folder / "runs.jsonl.xz")
             draw(results).savefig(folder / "curves.png", dpi=110)
             print(table(results))
         else:

@@ -1,8 +1,8 @@
 """The pages quote published comparisons without a mistake, and the README shows every intervention."""
 
 import csv
-import gzip
 import json
+import lzma
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -26,8 +26,8 @@ def published() -> dict[str, set[str]]:
     """Returns the scores and differences of each variant in all comparisons, and its validation NLL at the end, as the tables
     show them."""
     values, ends = defaultdict(set), defaultdict(list)
-    for path in PUBLISHED.glob("grammar/*/runs.jsonl.gz"):
-        for run in map(json.loads, gzip.decompress(path.read_bytes()).splitlines()):
+    for path in PUBLISHED.glob("grammar/*/runs.jsonl.xz"):
+        for run in map(json.loads, lzma.decompress(path.read_bytes()).splitlines()):
             ends[path, run["variant"]].append(run["history"]["valid/nll"][-1][1])
     for (_, variant), nlls in ends.items():
         values[variant].add(spread({"nll": mean(nlls), "nll_sd": deviation(nlls)}, "nll", 3))

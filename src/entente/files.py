@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+import lzma
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ def read_file(path: Path, parse: Callable[[bytes], Any] = json.loads) -> Any:
     """Returns the content of a file, by default of JSON. Raises InputError if it cannot be read or is not valid."""
     try:
         return parse(path.read_bytes())
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
         raise InputError(f"{path}: cannot be read ({reason(error)}); restore it, or remove it and run again") from error
 
 

@@ -353,7 +353,7 @@ def test_a_suite_goes_on_from_rows_and_interrupted_runs_and_ends_with_the_same_t
     shutil.copytree(uninterrupted / "baseline-seed1", half / "baseline-seed1")
     publish(read_suite(half), project / "rows")
     rest.mkdir()
-    shutil.copy(project / "rows" / "runs.jsonl.gz", rest)
+    shutil.copy(project / "rows" / "runs.jsonl.xz", rest)
     words = [sys.executable, "-P", "-m", "entente", "ablate", *arguments(base, *settings, "name=rest")]
     process = subprocess.Popen(words, cwd=project, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     wait_for(lambda: any(rest.glob("*/checkpoints/step-*.ckpt")))

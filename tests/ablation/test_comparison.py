@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import gzip
 import json
+import lzma
 import math
 import random
 import re
@@ -293,8 +294,8 @@ def test_rows_stand_for_the_runs_that_were_published(suite: Suite, comparison: C
         publish(suite, tmp_path)
         contents.append({str(path.relative_to(tmp_path)): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()})
     assert contents[0] == contents[1]
-    assert sorted(contents[0]) == ["runs.jsonl.gz", "translations.tsv.gz"]
-    heading, *lines = [line.split("\t") for line in gzip.decompress(contents[0]["translations.tsv.gz"]).decode().splitlines()]
+    assert sorted(contents[0]) == ["runs.jsonl.xz", "translations.tsv.xz"]
+    heading, *lines = [line.split("\t") for line in lzma.decompress(contents[0]["translations.tsv.xz"]).decode().splitlines()]
     assert heading == ["split", "source", "reference", "baseline", "twin", "damaged", "empty", "half"]
     assert {line[0] for line in lines} == {"test", "test_long"}
     rows = read_suite(tmp_path)  # runs that may still finish are not published
@@ -318,11 +319,11 @@ def test_what_was_published_stays_when_its_suite_goes_on_from_rows(tmp_path: Pat
     bleu = [[row["test bleu"] for row in compare(each, SAMPLES).rows] for each in (first, rows)]
     assert bleu[0] == bleu[1] and len({*bleu[0]}) == 3
     write_run(tmp_path / "rows" / "new-seed1", 1, damage=0.2, variant="new")
-    kept = (tmp_path / "rows" / "translations.tsv.gz").read_bytes()
+    kept = (tmp_path / "rows" / "translations.tsv.xz").read_bytes()
     publish(read_suite(tmp_path / "rows"), tmp_path / "rows")
     before, after = (
-        [line.split("\t") for line in gzip.decompress(content).decode().splitlines()]
-        for content in (kept, (tmp_path / "rows" / "translations.tsv.gz").read_bytes())
+        [line.split("\t") for line in lzma.decompress(content).decode().splitlines()]
+        for content in (kept, (tmp_path / "rows" / "translations.tsv.xz").read_bytes())
     )
     assert after[0] == [*before[0], "new"] and [line[:-1] for line in after] == before
 
@@ -454,9 +455,9 @@ def test_the_command_takes_a_directory_and_so_does_the_script_that_publishes(
         ("baseline-seed1/metrics.json", "{"),
         ("baseline-seed1/config.yaml", "a: ["),
         ("baseline-seed1/translations/test.tsv", "a\tb\tc\nlost\n"),
-        ("runs.jsonl.gz", "\0"),
-        ("runs.jsonl.gz", gzip.compress(b"{", mtime=0)),
-        ("runs.jsonl.gz", gzip.compress(b'{"repair": "none"}', mtime=0)),  # not a suite's rows
+        ("runs.jsonl.xz", "\0"),
+        ("runs.jsonl.xz", lzma.compress(b"{")),
+        ("runs.jsonl.xz", lzma.compress(b'{"repair": "none"}')),  # not a suite's rows
     ],
 )
 def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content: str | bytes) -> None:

@@ -79,7 +79,7 @@ def test_a_run_is_trained_and_its_last_word_is_read(tmp_path: Path, monkeypatch:
     overrides = ["data.train=211", "data.valid=23", "data.test=5", "trainer.validate_every=4", "views.diagnosis=2"]
     overrides += ["views.attention=false", "views.heads=0"]
     residual.train(["model.residual=[]", "name=residual/merged-4-seed2", "trainer.max_steps=4", "model.n_layers=2", *overrides])
-    runs, file = tmp_path / "outputs" / "residual", tmp_path / "published.jsonl.gz"
+    runs, file = tmp_path / "outputs" / "residual", tmp_path / "published.jsonl.xz"
     rows = residual.collect(runs, file)
     shutil.rmtree(runs)
     assert residual.collect(runs, file) == json.loads(json.dumps(rows)), "a result outlives the directory of its run"

@@ -2,14 +2,14 @@
 
 FOLDER/VARIANT-seedN/       a run's directory
        VARIANT-seedN.log    what the run printed, if `entente ablate` trained it
-       runs.jsonl.gz        a JSON object per run that finished or diverged, which replaces its directory, as
+       runs.jsonl.xz        a JSON object per run that finished or diverged, which replaces its directory, as
                             scripts/publish.py writes them
 """
 
-import gzip
 import hashlib
 import json
 import logging
+import lzma
 import math
 import os
 import re
@@ -31,7 +31,7 @@ from entente.files import read_file, read_yaml
 from entente.settings import MISSING, RunSettings
 from entente.validation import flat
 
-BASELINE, ROWS = "baseline", "runs.jsonl.gz"
+BASELINE, ROWS = "baseline", "runs.jsonl.xz"
 # Settings that comparisons ignore: names, output, logging, device and threads. The seed is compared separately.
 IGNORED: tuple[str, ...] = ("seed", "name", "output_dir", "variant", "also_evaluate", "views.", "checkpoint.keep")
 IGNORED += ("evaluation.metrics", "trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
@@ -40,7 +40,7 @@ IGNORED += ("evaluation.metrics", "trainer.suffix", "trainer.accelerator", "trai
 @dataclass
 class Run:
     """A variant trained with one seed. metrics, training: the contents of metrics.json and training.json, or {} if the run has
-    not finished. row: the line of runs.jsonl.gz if the run's directory is elsewhere."""
+    not finished. row: the line of runs.jsonl.xz if the run's directory is elsewhere."""
 
     directory: Path
     config: dict[str, Any]
@@ -161,7 +161,7 @@ class Suite:
 def runs_in(folder: Path) -> list[Run]:
     """Returns the runs of a suite, finished or not: its published rows, then the directories of runs without a row."""
     path = folder / ROWS
-    rows = read_file(path, lambda content: [*map(json.loads, gzip.decompress(content).splitlines())]) if path.exists() else []
+    rows = read_file(path, lambda content: [*map(json.loads, lzma.decompress(content).splitlines())]) if path.exists() else []
     runs = []
     for row in rows:
         if "counts" not in row:
