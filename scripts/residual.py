@@ -54,12 +54,13 @@ from torch import Tensor, nn
 from entente.ablation.comparison import measured
 from entente.ablation.runs import Run, read_run
 from entente.ablation.significance import NOTHING
+from entente.attention.record import capture
 from entente.commands.train import train
 from entente.console import Task, exit_codes, start_log
 from entente.errors import InputError
 from entente.files import open_atomic, read_file
 from entente.models import build
-from entente.models.attention import KV
+from entente.models.attention import KV, AttentionWeights
 from entente.models.initialise import generator_of, initialise
 from entente.models.seq2seq import Residual, Sizes
 from entente.models.transformer import DecoderBlock, EncoderBlock, Transformer
@@ -97,6 +98,7 @@ REPAIRS = {
     "encoder": Repair(FAILS, LEARNS, ("concatenated", "conditioned", "rotated"), half="encoder"),
     "decoder": Repair(FAILS, LEARNS, ("concatenated", "conditioned", "rotated"), half="decoder"),
 }
+ATTENTIONS = (r"encoder \d+ self", r"decoder \d+ self", r"decoder \d+ cross")
 SHARP = 2.0  # factor of W_q = W_k, so that the score of a position with itself is about 20 and that with others about 0
 
 
@@ -200,21 +202,22 @@ def use(repair: str) -> None:
 
 
 @torch.no_grad()
-def last_word(model: TrainedModel, run: Run) -> list[float]:
-    """Returns, for the output of each decoder block, the share of positions of the validation references at which a linear
-    probe tells the piece that the decoder has just read. Ridge regression to one-hot vectors, fitted on half the sentences."""
+def probe(model: TrainedModel, run: Run) -> dict[str, list[float]]:
+    """Returns two numbers for each decoder block, on the validation references. last_word: the share of positions at which a
+    linear probe tells, from the block's output, the piece that the decoder has just read (ridge regression to one-hot vectors,
+    fitted on half the sentences). own_weight: the mean weight of a position on itself in self-attention or, in `merged`, in the
+    attention to both texts; without first positions, which see nothing else in self-attention."""
     texts, vocabulary, transformer = run.translations("valid"), model.vocabulary, cast(Transformer, model.model)
     states: defaultdict[int, list[Tensor]] = defaultdict(list)
-    hooks = [
-        block.register_forward_hook(lambda *call, i=i: states[i].append(call[-1][0].squeeze(0)))
-        for i, block in enumerate(transformer.decoder)
-    ]
+    own: defaultdict[int, list[Tensor]] = defaultdict(list)
     src, tgt = vocabulary.encode_src(texts["source"]), vocabulary.encode_tgt(texts["reference"])
     read = [torch.tensor(ids[:-1]) for ids in tgt]
     for source, target in zip(src, read, strict=True):
-        transformer(torch.tensor([source]), target[None])
-    for hook in hooks:
-        hook.remove()
+        calls = capture(transformer, torch.tensor([source]), target[None], DecoderBlock | AttentionWeights)
+        for i in range(len(transformer.decoder)):
+            states[i].append(calls[f"decoder.{i}"][0].output[0].squeeze(0))  # (T, D)
+            weights = calls[f"decoder.{i}.self_attention.weights"][0].output  # (1, H, T, T or T + S)
+            own[i].append(weights.diagonal(dim1=-2, dim2=-1)[..., 1:].flatten())
     half = len(read) // 2
     labels, tested = torch.cat(read[:half]), torch.cat(read[half:])
     shares = []
@@ -223,7 +226,7 @@ def last_word(model: TrainedModel, run: Run) -> list[float]:
         x, z = (nn.functional.pad(each, (0, 1), value=1.0) for each in (x, torch.cat(vectors[half:]).double()))
         weights = torch.linalg.solve(x.T @ x + 1e-3 * len(x) * torch.eye(x.size(1)), x.T @ y)
         shares.append((z @ weights).argmax(-1).eq(tested).double().mean().item())
-    return shares
+    return {"last_word": shares, "own_weight": [torch.cat(parts).mean().item() for parts in own.values()]}
 
 
 def result(repair: str, steps: int, run: Run) -> dict[str, Any]:
@@ -238,9 +241,17 @@ def result(repair: str, steps: int, run: Run) -> dict[str, Any]:
         "test_bleu": run.metrics["test"]["bleu"],
         "gradient_ratio": max(min(norms), 1e-30) / max(norms),  # squares of smaller float32 norms are 0
         "cosines": [last["position cosine", f"{side} {layers} ff"] for side in ("encoder", "decoder")],
-        "last_word": last_word(load(run.directory, "cpu"), run),
+        "entropy": entropies(last),
+        **probe(load(run.directory, "cpu"), run),
         "curve": run.history["valid/nll"],
     }
+
+
+def entropies(last: dict[tuple[str, str], float]) -> list[float]:
+    """Returns the mean entropy of attention (1: uniform weights) over the layers of each kind that the model has."""
+    places = {place: value for (name, place), value in last.items() if name == "attention entropy"}
+    kinds = ([value for place, value in places.items() if re.fullmatch(kind, place)] for kind in ATTENTIONS)
+    return [statistics.fmean(values) for values in kinds if values]
 
 
 def key_of(repair: str, steps: int, run: Run) -> dict[str, Any]:
@@ -269,23 +280,24 @@ def collect(runs: Path, file: Path) -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Returns the predictions and the outcome ("fails": mean BLEU is below NOTHING), the mean and deviation over seeds of the
-    best BLEU, and means of what was measured at the end (of the ratios of gradients, the geometric mean)."""
+    best BLEU, and means of what was measured at the end (of the ratios of gradients, the geometric mean). The columns from
+    `cosines` on have a number for each half, each kind of attention in ATTENTIONS, and each decoder block (twice)."""
     columns = ["layers", "steps", "repair", "collapse", "query lost", "outcome", "seeds", "test BLEU", "valid NLL", "gradients"]
-    lines = [f"| {' | '.join(columns)} | cosines | last word read, by decoder block |", "|---" * (len(columns) + 2) + "|"]
+    columns += ["cosines", "entropy", "own weight", "last word read"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for (layers, steps, repair), members in groupby(rows, key=itemgetter("layers", "steps", "repair")):
         group = [*members]
         bleu, ratio = ([row[name] for row in group] for name in ("test_bleu", "gradient_ratio"))
         nll = [row["curve"][-1][1] for row in group]
         spread = f" ± {statistics.stdev(bleu):.2f}" if len(bleu) > 1 else ""
-        cosines, shares = (
-            " ".join(f"{statistics.fmean(each):.2f}" for each in zip(*(row[name] for row in group), strict=True))
-            for name in ("cosines", "last_word")
-        )
         scores = f"{statistics.fmean(bleu):.2f}{spread} | {statistics.fmean(nll):.3f}"
-        measures = f"{statistics.geometric_mean(ratio):.1e} | {cosines}"
+        measures = [f"{statistics.geometric_mean(ratio):.1e}"]
+        for name in ("cosines", "entropy", "own_weight", "last_word"):
+            values = zip(*(row[name] for row in group if name in row), strict=True)
+            measures.append(" ".join(f"{statistics.fmean(each):.2f}" for each in values) or "–")
         outcome = LEARNS if statistics.fmean(bleu) >= NOTHING else FAILS
         outcomes = f"{REPAIRS[repair].collapse} | {REPAIRS[repair].query_lost} | {outcome}"
-        lines.append(f"| {layers} | {steps:,} | `{repair}` | {outcomes} | {len(group)} | {scores} | {measures} | {shares} |")
+        lines.append(f"| {layers} | {steps:,} | `{repair}` | {outcomes} | {len(group)} | {scores} | {' | '.join(measures)} |")
     return "\n".join(lines)
 
 

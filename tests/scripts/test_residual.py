@@ -84,8 +84,8 @@ def test_a_run_is_trained_and_its_last_word_is_read(tmp_path: Path, monkeypatch:
     shutil.rmtree(runs)
     assert residual.collect(runs, file) == json.loads(json.dumps(rows)), "a result outlives the directory of its run"
     row = residual.table(rows).splitlines()[-1]
-    shares = [float(share) for share in row.rstrip(" |").rpartition("| ")[2].split()]
+    entropy, own, shares = ([float(share) for share in cell.split()] for cell in row.strip("| ").split(" | ")[-3:])
     assert row.startswith("| 2 | 4 | `merged` | fails | learns | fails | 1 | ")
-    assert len(shares) == 2 and all(0 < share <= 1 for share in shares)
+    assert len(entropy) == len(own) == len(shares) == 2 and all(0 < share < 1 for share in entropy + own + shares)
     [axes] = residual.draw(rows).axes
     assert axes.lines[0].get_xdata().tolist() == [4]
