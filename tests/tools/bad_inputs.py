@@ -210,7 +210,7 @@ CASES = [
     ),
     Case("an unknown key added with +", "train +foo=1", f"foo=1: {HELP}"),
     Case(
-        "words that are no overrides",
+        "arguments without =",
         "train seed birnn sed=1",
         r"""seed: write KEY=VALUE
 birnn: write KEY=VALUE; did you mean model=birnn\?
@@ -291,7 +291,12 @@ sed=1: no such setting; did you mean seed\?""",
     # Scores.
     Case("an unknown split", "evaluate checkpoint=run trust_data=true split=tset", "split=tset: this corpus has .+"),
     Case("an empty split list", "evaluate checkpoint=run split=[]", r"split=\[\]: give text or a list .+"),
-    Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: No .+", Path("valid.fr").unlink),
+    Case(
+        "a missing file of the corpus",
+        "evaluate checkpoint=run trust_data=true output=scores",
+        r"valid\.fr: No .+",
+        Path("valid.fr").unlink,
+    ),
     Case(
         "a source file without a target file, and other settings that need another",
         "evaluate checkpoint=run src=valid.fr occlusion=5",
@@ -303,18 +308,18 @@ sed=1: no such setting; did you mean seed\?""",
     Case("a sentence for an example", "trace example=true sentence=Oui", "the example has two sentences of its own: .+"),
     Case("a sentence that is not UTF-8", "trace checkpoint=run sentence=\udce9t\udce9", "sentence: not UTF-8 text"),
     Case(
-        "the future in a search",
+        "lifting the mask of the future in a search",
         "evaluate checkpoint=run output=x 'intervene=[[{unmask: future}]]'",
         "unmask=future: a step .+",
     ),
     Case(
-        "an intervention that is no list",
+        "interventions that are not dictionaries",
         "evaluate checkpoint=run output=x intervene=[mute]",
         r"intervene=\[mute\]: give a list .+",
     ),
     Case("importance of a file", "importance checkpoint=run/checkpoints/best.ckpt trust_data=true", ".+; give output=FOLDER.*"),
     Case("scores into a run", "evaluate checkpoint=run output=x/y", "output=x/y: .+ of a run, .+", link("x/y", "../run")),
-    Case("files to score without any pair", "OWN", rf"my\.fr and my\.en: {NO_PAIR}", both("my", "un\n\n", "\ntwo\n")),
+    Case("two files without a complete pair", "OWN", rf"my\.fr and my\.en: {NO_PAIR}", both("my", "un\n\n", "\ntwo\n")),
     # Exports.
     Case("a format that is not known", "export checkpoint=run format=onnx output=new", "format=onnx: choose one of .+"),
     Case(
@@ -324,8 +329,14 @@ sed=1: no such setting; did you mean seed\?""",
         Path("run/translations/valid.tsv").unlink,
     ),
     Case("an export over a folder", "export checkpoint=run format=huggingface output=run", "output=run: exists already; .+"),
-    Case("an export of no text", "export checkpoint=run format=huggingface output=new input=none", "none: No such .+"),
-    Case("int8 elsewhere", "export checkpoint=run format=huggingface quantization=int8 output=a/b", ".+=int8: only .+"),
+    Case(
+        "an export with a missing input file",
+        "export checkpoint=run format=huggingface output=new input=none",
+        "none: No such .+",
+    ),
+    Case(
+        "int8 for the other format", "export checkpoint=run format=huggingface quantization=int8 output=a/b", ".+=int8: only .+"
+    ),
     # Pages.
     Case("a page of a file", "page run/checkpoints/best.ckpt", ".+: not a run's directory; give output=FILE .+"),
     Case("a page of a file without sentences", "page run/checkpoints/best.ckpt output=new.html", ".+; give input=FILE.*"),
