@@ -95,12 +95,12 @@ def cache(model: TrainedModel, pairs: Pairs) -> Values:
 
 
 def positions(model: TrainedModel, pairs: Pairs) -> Values:
-    """The share of the squared norm of the first layer's input that the position vectors have."""
+    """The share of the position vectors in the sum of the squared norms of words and positions, in the encoder's input."""
     transformer, places, words = cast(Transformer, model.model), 0.0, 0.0
     for src, _ in _ids(model, pairs[:SENTENCES]):
         places += transformer.position_vectors("src", 0, src.size(1)).square().sum().item()
         words += (transformer.src_embedding(src) * transformer.embedding_factor).square().sum().item()
-    yield "share of positions in the squared norm", places / (places + words)
+    yield "share of positions in the sum of squared norms", places / (places + words)
 
 
 def linear(model: TrainedModel, pairs: Pairs) -> Values:

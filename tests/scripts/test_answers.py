@@ -23,14 +23,14 @@ def test_each_study_measures_what_it_says(base: Path, tmp_path: Path, capsys: py
     assert values["steps", "largest difference of a log-probability"] < 1e-4
     assert values["linear", "relative error as a function of the values"] < 1e-4
     assert values["linear", "relative error as a function of the whole input"] > 1e-3
-    assert 0 < values["positions", "share of positions in the squared norm"] < 1
+    assert 0 < values["positions", "share of positions in the sum of squared norms"] < 1
     assert values["beams", "beam 1, length penalty 1, length ratio"] > 0
     lifted = [value for (study, _), value in values.items() if study == "mask"]
     assert lifted[0] == 0 and lifted[1:] and all(value > 1e-6 for value in lifted[1:])
     assert all(value > 0 for (study, _), value in values.items() if study == "speed")
 
     answers.main(str(file), "positions", str(base / "run"), str(base / "run"))
-    assert f"{values['positions', 'share of positions in the squared norm']:.4g} ± 0 |" in capsys.readouterr().out
+    assert f"{values['positions', 'share of positions in the sum of squared norms']:.4g} ± 0 |" in capsys.readouterr().out
 
     model = entente.load(base / "run", device="cpu")
     distances = [value for (study, _), value in values.items() if study == "heads"]
