@@ -5,10 +5,12 @@ import json
 import pydoc
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -17,7 +19,7 @@ from torch import Tensor
 import entente
 from entente import distributed, evaluation
 from entente.attention.hook_points import Hook
-from entente.attention.interventions import mute, mute_part, no_residual, unmask
+from entente.attention.interventions import cell, mute, mute_part, no_residual, unmask
 from entente.commands.settings import TranslateSettings
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
@@ -207,10 +209,61 @@ def test_hooks_see_and_replace_activations(model: entente.TrainedModel) -> None:
     assert torch.equal(model.score(SOURCE, TARGET).log_probabilities, expected)
     for wrong in (lambda value, hook: value[:, :1], lambda value, hook: value.transpose(0, 1)):
         with model.hooks([("*hook_out" if model.settings.model.name == "birnn" else "*hook_resid_post", wrong)]):
-            with pytest.raises(InputError, match="the function returned"):
+            with pytest.raises(InputError, match=r"hook_\w+: the function returned \("):
                 model.score(SOURCE, TARGET)
+    with model.hooks([("*", lambda value, hook: 0.5)]), pytest.raises(InputError, match="returned a float; return a tensor"):  # type: ignore[arg-type,return-value]
+        model.score(SOURCE, TARGET)
     with pytest.raises(InputError, match="^decoder.9: no activation has such a name"), model.hooks([("decoder.9", look)]):
         pass
+
+
+def test_hooks_are_called_in_the_thread_of_the_caller_one_at_a_time(model: entente.TrainedModel) -> None:
+    """So that they may call the model, for which another thread would wait."""
+    seen, threads = set[int](), torch.get_num_threads()
+
+    def look(value: Tensor, hook: Hook) -> None:
+        seen.add(threading.get_ident())
+
+    torch.set_num_threads(2)
+    try:
+        with model.hooks([("*hook_pattern", look)]):
+            model.translate([SOURCE, TARGET] * 150)
+        assert seen == {threading.get_ident()} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_activations_have_gradients(model: entente.TrainedModel) -> None:
+    model.model.double()
+    src, tgt = (torch.tensor(ids) for ids in (model.vocabulary.encode_src([SOURCE]), model.vocabulary.encode_tgt([TARGET])))
+    for name in model.hook_names():
+        values, directions = list[Tensor](), list[Tensor]()
+
+        def keep(value: Tensor, hook: Hook, values: list[Tensor] = values) -> None:
+            value.retain_grad()
+            values.append(value)
+
+        def total() -> Tensor:
+            return model.model.output(model.model(src, tgt[:, :-1])).log_softmax(-1)[0, :, 5].sum()
+
+        with model.hooks([(name, keep)]):
+            total().backward()
+        directions += [torch.randn_like(value) for value in values]
+        sums = []
+        for size in (1e-6, -1e-6):
+            steps = iter(directions)
+            with torch.no_grad(), model.hooks([(name, lambda value, hook: value + size * next(steps))]):  # noqa: B023
+                sums.append(total())
+        assert all(value.grad is not None for value in values), name
+        slope = sum((value.grad * way).sum() for value, way in zip(values, directions, strict=True))  # type: ignore[operator]
+        torch.testing.assert_close((sums[0] - sums[1]) / 2e-6, slope, rtol=1e-4, atol=1e-7, msg=lambda text: f"{name}: {text}")  # noqa: B023
+
+
+def test_numbers_of_an_intervention_may_be_those_of_numpy_and_torch(model: entente.TrainedModel) -> None:
+    kind = [*model.attention(SOURCE, TARGET).weights][-1]
+    assert mute(kind, np.argmax([0, 3]), torch.tensor(2)) == mute(kind, 1, 2)  # type: ignore[arg-type]
+    with model.intervene(cell(kind, np.int64(0), torch.tensor(1), np.float32(0.5))):  # type: ignore[arg-type]
+        model.score(SOURCE, TARGET)
 
 
 def test_bad_arguments_are_refused(model: entente.TrainedModel, tmp_path: Path) -> None:

@@ -172,10 +172,16 @@ class TrainedModel(checkpoint.TrainedRun):
     @contextmanager
     def hooks(self, functions: Iterable[tuple[str, Callable[[Tensor, Hook], Tensor | None]]]) -> Iterator[None]:
         """Inside the context, calls each function(tensor, hook) whenever the model computes an activation with its name, which
-        may have wildcards. What the function returns replaces the activation; None leaves it. `hook.name` is its name.
-        `translate` calls it from several threads. Other threads wait until the context ends."""
+        may have wildcards. What the function returns replaces the activation; None leaves it. `hook.name` is its name. torch
+        uses one thread inside the context, so that functions are called one at a time, and may call the model. Other threads
+        wait until the context ends."""
+        threads = torch.get_num_threads()
         with BUSY, hooked(self.model, functions):
-            yield
+            torch.set_num_threads(1)
+            try:
+                yield
+            finally:
+                torch.set_num_threads(threads)
 
     def run_with_cache(self, source: str, target: str | None = None, names: str = "*") -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the log-probabilities (T, V) of each piece after those of `target` before it, and the activations with a name

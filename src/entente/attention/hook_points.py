@@ -53,16 +53,15 @@ class Point(NamedTuple):
 
     def on(self, change: Callable[..., Tensor | None], *arguments: object) -> Undo:
         """Calls change(tensor, *arguments) at this point from now on, and returns a function that ends this. What `change`
-        returns replaces the tensor; None keeps it. Raises InputError if it returns another shape."""
+        returns replaces the tensor; None keeps it. A gradient of the output reaches the tensor that `change` receives."""
 
         def replaced(value: Tensor) -> Tensor:
             part = value[..., self.columns]
             part = part.unflatten(-1, (self.n_heads, -1)) if self.n_heads else part
             new = change(part, *arguments)
-            if new is None:
+            if new is None and not part.requires_grad:
                 return value
-            if new.shape != part.shape:
-                raise InputError(f"the function returned {tuple(new.shape)}; return {tuple(part.shape)}")
+            new = part if new is None else new
             value = value.clone()
             value[..., self.columns] = new.flatten(-2) if self.n_heads else new
             return value
@@ -81,10 +80,20 @@ class Hook(NamedTuple):
     name: str
 
 
+def _checked(value: Tensor, function: Callable[[Tensor, Hook], Tensor | None], hook: Hook) -> Tensor | None:
+    new = function(value, hook)
+    if new is not None and (not isinstance(new, Tensor) or new.shape != value.shape):
+        returned = tuple(new.shape) if isinstance(new, Tensor) else f"a {type(new).__name__}"
+        raise InputError(
+            f"{hook.name}: the function returned {returned}; return a tensor of shape {tuple(value.shape)}, or None"
+        )
+    return new
+
+
 @contextmanager
 def hooked(model: Seq2Seq, functions: Iterable[tuple[str, Callable[[Tensor, Hook], Tensor | None]]]) -> Iterator[None]:
     """Inside the context, calls each function at the points whose names match its pattern (see fnmatch). Raises InputError if
-    there is none, or if a function returns another shape."""
+    there is none, or if a function returns something else than None or a tensor of the same shape."""
     names = points(model)
     with ExitStack() as stack:
         for pattern, function in functions:
@@ -92,7 +101,7 @@ def hooked(model: Seq2Seq, functions: Iterable[tuple[str, Callable[[Tensor, Hook
             if not matches:
                 raise InputError(f"{pattern}: no activation has such a name; hook_names() lists them")
             for hook in map(Hook, matches):
-                stack.callback(names[hook.name].on(function, hook))
+                stack.callback(names[hook.name].on(_checked, function, hook))
         yield
 
 

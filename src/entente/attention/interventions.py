@@ -15,7 +15,9 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from entente.attention.changes import CLASSES, Change, Mute, Target
 from entente.data.batches import Batch
@@ -75,7 +77,9 @@ def patch(
 
 
 def _plain(**values: Any) -> Intervention:
-    return {key: value for key, value in values.items() if value is not None}
+    """Leaves out what is None. Numbers of NumPy and torch, such as those of argmax, become Python's."""
+    scalars = {key: value.item() for key, value in values.items() if isinstance(value, np.generic | Tensor) and not value.ndim}
+    return {key: value for key, value in (values | scalars).items() if value is not None}
 
 
 @contextmanager

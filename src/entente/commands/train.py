@@ -123,14 +123,14 @@ def resumed_settings(settings: RunSettings, composition: Composition) -> RunSett
     OF_THE_MACHINE may be overridden. Raises InputError for other overrides, or if there is no such run."""
     if settings.resume in (None, "auto"):
         return settings
-    keys = {key_of(override): override for override in composition.overrides}
-    free = {"resume", "output_dir", *(f"trainer.{name}" for name in OF_THE_MACHINE)}
-    if others := [override for key, override in keys.items() if key not in free and not key.startswith("hydra")]:
-        problem = f"resume={settings.resume} continues with that run's own settings; leave out"
-        raise InputError(*(f"{problem} {override}" for override in others))
     path = Path(str(settings.resume)) / "config.yaml"
     if not path.is_file():
         raise InputError(f"resume={settings.resume}: not a run's directory (it has no config.yaml); give one, or resume=auto")
+    keys = {key_of(override): override for override in composition.overrides}
+    free = {"resume", "output_dir", *(f"trainer.{name}" for name in OF_THE_MACHINE)}
+    if others := [override for key, override in keys.items() if key not in free and not key.startswith("hydra")]:
+        problem = f"resume={settings.resume} continues with that run's own settings; leave out {' '.join(others)}"
+        raise InputError(f"{problem}, or start a new run from its model with init={settings.resume}")
     stored = validate(RunSettings, read_yaml(path) or {}, where=f"{path}: ").stored()
     stored["trainer"] |= {name: getattr(settings.trainer, name) for name in OF_THE_MACHINE if f"trainer.{name}" in keys}
     stored |= {"resume": str(path.parent)} | ({"output_dir": settings.output_dir} if "output_dir" in keys else {})

@@ -195,7 +195,7 @@ def search(
         produced = tokens.view(len(rows), -1).gather(1, flat).cpu()
         candidates, beam = candidates.cpu(), flat.cpu() // each.size(-1)
         if candidates.isnan().any():  # a single NaN or +inf logit makes its whole row NaN
-            raise Diverged("the model's log-probabilities are NaN; train it again with a smaller optim.lr")
+            raise Diverged("the model's log-probabilities are NaN; undo what changed it, or train it with a smaller optim.lr")
         ends = produced == eos
         for i, j in (ends & candidates.isfinite())[:, :k].nonzero().tolist():
             finished[rows[i]].add(prefix[i, int(beam[i, j])], float(candidates[i, j]), step, True)
