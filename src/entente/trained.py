@@ -175,8 +175,8 @@ class TrainedModel(checkpoint.TrainedRun):
         may have wildcards. What the function returns replaces the activation; None leaves it. `hook.name` is its name. torch
         uses one thread inside the context, so that functions are called one at a time, and may call the model. Other threads
         wait until the context ends."""
-        threads = torch.get_num_threads()
         with BUSY, hooked(self.model, functions):
+            threads = torch.get_num_threads()
             torch.set_num_threads(1)
             try:
                 yield
