@@ -237,7 +237,7 @@ def test_activations_have_gradients(model: entente.TrainedModel) -> None:
     model.model.double()
     src, tgt = (torch.tensor(ids) for ids in (model.vocabulary.encode_src([SOURCE]), model.vocabulary.encode_tgt([TARGET])))
     for name in model.hook_names():
-        values, directions = list[Tensor](), list[Tensor]()
+        values = list[Tensor]()
 
         def keep(value: Tensor, hook: Hook, values: list[Tensor] = values) -> None:
             value.retain_grad()
@@ -248,7 +248,7 @@ def test_activations_have_gradients(model: entente.TrainedModel) -> None:
 
         with model.hooks([(name, keep)]):
             total().backward()
-        directions += [torch.randn_like(value) for value in values]
+        directions = [torch.randn_like(value) for value in values]
         sums = []
         for size in (1e-6, -1e-6):
             steps = iter(directions)

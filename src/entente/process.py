@@ -7,7 +7,8 @@ again, page by page, at the next allocation. On a CPU, this takes a third of a t
 import ctypes
 import logging
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -31,6 +32,17 @@ def return_freed_memory() -> None:
     """Makes glibc return its free memory to the kernel, after work that needed more memory than later work will."""
     with suppress(AttributeError, OSError, TypeError):  # see `keep_freed_memory`
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Makes torch use one thread inside the context."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:

@@ -29,6 +29,7 @@ from entente.decoding.search import translation_search
 from entente.decoding.translate import MAX_TOKENS, translate_lines
 from entente.errors import InputError
 from entente.files import read_file
+from entente.process import single_threaded
 from entente.settings import SamplingSettings
 from entente.validation import validate, with_changes
 
@@ -175,13 +176,8 @@ class TrainedModel(checkpoint.TrainedRun):
         may have wildcards. What the function returns replaces the activation; None leaves it. `hook.name` is its name. torch
         uses one thread inside the context, so that functions are called one at a time, and may call the model. Other threads
         wait until the context ends."""
-        with BUSY, hooked(self.model, functions):
-            threads = torch.get_num_threads()
-            torch.set_num_threads(1)
-            try:
-                yield
-            finally:
-                torch.set_num_threads(threads)
+        with BUSY, single_threaded(), hooked(self.model, functions):
+            yield
 
     def run_with_cache(self, source: str, target: str | None = None, names: str = "*") -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the log-probabilities (T, V) of each piece after those of `target` before it, and the activations with a name

@@ -59,9 +59,10 @@ class Point(NamedTuple):
             part = value[..., self.columns]
             part = part.unflatten(-1, (self.n_heads, -1)) if self.n_heads else part
             new = change(part, *arguments)
-            if new is None and not part.requires_grad:
-                return value
-            new = part if new is None else new
+            if new is None:
+                if not part.requires_grad:
+                    return value
+                new = part  # which is then on the way of the gradient
             value = value.clone()
             value[..., self.columns] = new.flatten(-2) if self.n_heads else new
             return value

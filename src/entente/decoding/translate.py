@@ -14,6 +14,7 @@ from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Hypothesis, greedy, length_penalty, search
 from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
+from entente.process import single_threaded
 from entente.settings import SamplingSettings, SearchSettings
 
 Item = TypeVar("Item")
@@ -102,9 +103,8 @@ def parallel_map(
         if threads == 1 or not on_cpu or torch.is_autocast_enabled("cpu"):
             return [*report(map(work, items))]
         pool = ThreadPoolExecutor(threads)
-        torch.set_num_threads(1)
-        try:
-            return [*report(pool.map(work, items))]
-        finally:
-            pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)
+        with single_threaded():
+            try:
+                return [*report(pool.map(work, items))]
+            finally:
+                pool.shutdown(cancel_futures=True)
