@@ -188,6 +188,9 @@ def test_activations_have_the_names_and_shapes_that_are_listed_and_fit_together(
         if last == "hook_mlp_out":
             middle = f"{place}.hook_resid_mid{'_cross' if 'decoder' in place else ''}"
             torch.testing.assert_close(cache[f"{place}.hook_resid_post"], cache[middle] + cache[name])
+            network = model.model.get_submodule(f"{place}.ff")
+            torch.testing.assert_close(cache[f"{place}.mlp.hook_post"], network[1](cache[f"{place}.mlp.hook_pre"]))  # type: ignore[index]
+            torch.testing.assert_close(cache[name], network[2](cache[f"{place}.mlp.hook_post"]))  # type: ignore[index]
     part = model.run_with_cache(SOURCE, TARGET, names="*hook_pattern")[1]
     assert part.keys() == {name for name in shapes if name.endswith("pattern")}
     attention = [*model.attention(SOURCE, TARGET).weights.values()][-1]

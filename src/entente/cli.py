@@ -263,8 +263,10 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
         if not equals and "runs" in VERBS[verb].model_fields:
             runs.append(override)
         elif not equals and not key.startswith("~"):
-            likely = [f"; did you mean {group}={key}?" for group, names in groups.items() if key in names]
-            problems.append(f"{override}: write KEY=VALUE{likely[0] if likely else ''}")
+            keys = [group for group, names in groups.items() if key in names]
+            keys += ["checkpoint"] if "checkpoint" in VERBS[verb].model_fields else []
+            likely = f"; did you mean {keys[0]}={override}?" if keys else ""
+            problems.append(f"{override}: write KEY=VALUE{likely}")
         elif key in groups and value not in groups[key]:
             problems.append(f"{override}: choose one of {', '.join(groups[key])}{suggestion(value, groups[key])}")
         else:

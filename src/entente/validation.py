@@ -144,12 +144,16 @@ def allowed(schema: Schema) -> str:
             return " or ".join(map(allowed, forms))
         case {"const": _} | {"enum": _}:
             return f"one of {', '.join(_choices(schema))}"
+        case {"type": "array", "items": {"type": "array" | "object"} as items}:
+            return f"a list of {allowed(items)}"
         case {"type": "array", "items": items}:
             low, high = schema.get("minItems", 0), schema.get("maxItems")
             size = f" of {low} to {high} items" if high else f" of {low} or more items" if low else ""
             choices = ", ".join(_choices(items))
             return f"a list of {choices}" if choices else f"a list{size} in which each item is {allowed(items)}"
-        case {"type": "object"} | {"$ref": _}:
+        case {"type": "object"}:
+            return "{KEY: VALUE}"
+        case {"$ref": _}:
             return "settings by name"
         case {"minimum": low, "maximum": high, "type": kind}:
             return f"{TYPES[kind]} from {low} to {high}"

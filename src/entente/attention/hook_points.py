@@ -5,6 +5,8 @@
     decoder.{i}.cross_attn.
     encoder.{i}.             hook_resid_pre, hook_attn_out, hook_resid_mid, hook_mlp_out, hook_resid_post
     decoder.{i}.             likewise, with hook_cross_attn_out and hook_resid_mid_cross before hook_mlp_out
+    encoder.{i}.mlp.         hook_pre and hook_post, the neurons before and after their activation function
+    decoder.{i}.mlp.
     encoder.hook_state, decoder.hook_state, alignment.hook_scores, alignment.hook_pattern    in a BiRNN, with
     readout.                 hook_state, hook_word, hook_context, which the readout receives, and hook_out
 
@@ -124,6 +126,10 @@ def _of_transformer(model: Transformer) -> Iterator[tuple[str, Point]]:
                     yield from _of_attention(f"{side}.{i}.attn", block.self_attention, length, length)
                 elif name == "cross":
                     yield from _of_attention(f"{side}.{i}.cross_attn", block.cross_attention, length, "S")
+                else:
+                    first, _, last = block.ff
+                    yield f"{side}.{i}.mlp.hook_pre", Point(first, OUTPUT, f"(B, {length}, {first.out_features})")
+                    yield f"{side}.{i}.mlp.hook_post", Point(last, 0, f"(B, {length}, {last.in_features})")
                 yield f"{side}.{i}.hook_{OUTPUTS[name]}", Point(block.residual[name], 1, residual_stream)
                 total = "resid_post" if name == block.present[-1] else SUMS[name]
                 yield f"{side}.{i}.hook_{total}", Point(block.after[name], OUTPUT, residual_stream)

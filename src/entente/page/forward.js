@@ -310,9 +310,9 @@ class Block {
   }
 
   feedForward(x) {
-    const inner = this.model.linear(`${this.place}.ff.0`, x);
+    const inner = this.model.at(`${this.place}.mlp.hook_pre`, this.model.linear(`${this.place}.ff.0`, x));
     const active = this.settings.activation === "swiglu" ? inner.map(swiglu) : inner.map((row) => each(row, (value) => Math.max(value, 0)));
-    return this.model.linear(`${this.place}.ff.2`, active);
+    return this.model.linear(`${this.place}.ff.2`, this.model.at(`${this.place}.mlp.hook_post`, active));
   }
 
   encode(x) {
