@@ -264,7 +264,7 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
             runs.append(override)
         elif not equals and not key.startswith("~"):
             keys = [group for group, names in groups.items() if key in names]
-            keys += ["checkpoint"] if "checkpoint" in VERBS[verb].model_fields else []
+            keys += ["checkpoint"] if verb not in COMPOSED and "checkpoint" in VERBS[verb].model_fields else []
             likely = f"; did you mean {keys[0]}={override}?" if keys else ""
             problems.append(f"{override}: write KEY=VALUE{likely}")
         elif key in groups and value not in groups[key]:
