@@ -145,7 +145,7 @@ def allowed(schema: Schema) -> str:
         case {"const": _} | {"enum": _}:
             return f"one of {', '.join(_choices(schema))}"
         case {"type": "array", "items": {"type": "array" | "object"} as items}:
-            return f"a list of {allowed(items)}"
+            return f"a list of {allowed(items).replace('a list', 'lists')}"
         case {"type": "array", "items": items}:
             low, high = schema.get("minItems", 0), schema.get("maxItems")
             size = f" of {low} to {high} items" if high else f" of {low} or more items" if low else ""

@@ -315,7 +315,7 @@ sed=1: no such setting; did you mean seed\?""",
     Case(
         "interventions that are not dictionaries",
         "evaluate checkpoint=run output=x intervene=[mute]",
-        r"intervene=\[mute\]: give a list of {KEY: VALUE} or a list of a list of {KEY: VALUE}",
+        r"intervene=\[mute\]: give a list of {KEY: VALUE} or a list of lists of {KEY: VALUE}",
     ),
     Case("importance of a file", "importance checkpoint=run/checkpoints/best.ckpt trust_data=true", ".+; give output=FOLDER.*"),
     Case("scores into a run", "evaluate checkpoint=run output=x/y", "output=x/y: .+ of a run, .+", link("x/y", "../run")),

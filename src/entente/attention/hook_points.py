@@ -127,9 +127,9 @@ def _of_transformer(model: Transformer) -> Iterator[tuple[str, Point]]:
                 elif name == "cross":
                     yield from _of_attention(f"{side}.{i}.cross_attn", block.cross_attention, length, "S")
                 else:
-                    first, _, last = block.ff
-                    yield f"{side}.{i}.mlp.hook_pre", Point(first, OUTPUT, f"(B, {length}, {first.out_features})")
-                    yield f"{side}.{i}.mlp.hook_post", Point(last, 0, f"(B, {length}, {last.in_features})")
+                    neurons, _, output = block.ff
+                    yield f"{side}.{i}.mlp.hook_pre", Point(neurons, OUTPUT, f"(B, {length}, {neurons.out_features})")
+                    yield f"{side}.{i}.mlp.hook_post", Point(output, 0, f"(B, {length}, {output.in_features})")
                 yield f"{side}.{i}.hook_{OUTPUTS[name]}", Point(block.residual[name], 1, residual_stream)
                 total = "resid_post" if name == block.present[-1] else SUMS[name]
                 yield f"{side}.{i}.hook_{total}", Point(block.after[name], OUTPUT, residual_stream)

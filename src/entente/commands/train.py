@@ -129,8 +129,8 @@ def resumed_settings(settings: RunSettings, composition: Composition) -> RunSett
     keys = {key_of(override): override for override in composition.overrides}
     free = {"resume", "output_dir", *(f"trainer.{name}" for name in OF_THE_MACHINE)}
     if others := [override for key, override in keys.items() if key not in free and not key.startswith("hydra")]:
-        other = f"init={settings.resume} starts a new run from its model"
-        problem = f"resume={settings.resume} continues with that run's own settings ({other}); leave out"
+        alternative = f"init={settings.resume} starts a new run from its model"
+        problem = f"resume={settings.resume} continues with that run's own settings ({alternative}); leave out"
         raise InputError(*(f"{problem} {override}" for override in others))
     stored = validate(RunSettings, read_yaml(path) or {}, where=f"{path}: ").stored()
     stored["trainer"] |= {name: getattr(settings.trainer, name) for name in OF_THE_MACHINE if f"trainer.{name}" in keys}
