@@ -175,6 +175,30 @@ def test_a_run_that_lost_a_process_twice_ends_with_the_same_bits(uninterrupted: 
     assert differences(uninterrupted, tmp_path / "stopped") == []
 
 
+ENDLESS = """
+import atexit, os, signal, threading, time
+from entente import distributed
+from entente.settings import TrainerSettings
+from entente.training.trainer import launched
+parent = os.getppid()
+with launched(TrainerSettings(accelerator="cpu", devices=2, threads=1)):
+    if distributed.rank() == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    atexit.register(threading.Event().wait)
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    raise RuntimeError("connection closed")
+"""
+
+
+@pytest.mark.slow
+def test_a_process_ends_after_the_first_one_has_died_although_its_connections_never_close(tmp_path: Path) -> None:
+    """An exit handler that waits for ever stands for a connection that waits for the first process."""
+    (tmp_path / "endless.py").write_text(ENDLESS, encoding="utf-8")
+    ended = subprocess.run([sys.executable, tmp_path / "endless.py"], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == -signal.SIGKILL and "Traceback" not in ended.stderr, ended.stderr
+
+
 @pytest.mark.slow
 def test_a_problem_of_all_processes_ends_the_run_with_one_line(tmp_path: Path) -> None:
     changes = ["trainer.devices=2", "trainer.max_steps=999", "optim.lr=1e20"]

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -184,7 +183,7 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
             time.sleep(GRACE)  # if the connection to a process that has died broke, Lightning says so and kills this one
         for _ in range(0 if first else round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
             if os.getppid() != parent:
-                sys.exit(1)
+                os._exit(1)  # `sys.exit` would close the connection, which may wait for the process that has died for ever
             time.sleep(0.1)
         raise
     finally:
