@@ -193,7 +193,7 @@ with launched(TrainerSettings(accelerator="cpu", devices=2, threads=1)):
 
 @pytest.mark.slow
 def test_a_process_ends_after_the_first_one_has_died_although_its_connections_never_close(tmp_path: Path) -> None:
-    """An exit handler that waits for ever stands for a connection that waits for the first process."""
+    """An exit handler that waits for ever imitates a connection that waits for the first process."""
     (tmp_path / "endless.py").write_text(ENDLESS, encoding="utf-8")
     ended = subprocess.run([sys.executable, tmp_path / "endless.py"], capture_output=True, text=True, timeout=120)
     assert ended.returncode == -signal.SIGKILL and "Traceback" not in ended.stderr, ended.stderr

@@ -183,7 +183,7 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
             time.sleep(GRACE)  # if the connection to a process that has died broke, Lightning says so and kills this one
         for _ in range(0 if first else round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
             if os.getppid() != parent:
-                os._exit(1)  # `sys.exit` would close the connection, which may wait for the process that has died for ever
+                os._exit(1)  # `sys.exit` would close the connection, which may wait for ever for the process that has died
             time.sleep(0.1)
         raise
     finally:
