@@ -18,7 +18,7 @@ from torch import Tensor
 
 from entente import checkpoint
 from entente.attention import record
-from entente.attention.draw import draw, draw_pair
+from entente.attention.draw import draw
 from entente.attention.hook_points import Hook, hooked, points
 from entente.attention.interventions import Intervention, intervene, mute, with_means
 from entente.console import log
@@ -68,10 +68,7 @@ class Attention(NamedTuple):
         kind = kind or [*self.weights][-1]  # the last is "cross" or "alignment", unless the model has neither
         if kind not in self.weights:
             raise InputError(f"kind={kind}: choose one of {', '.join(self.weights)}")
-        if (layer, head) != (None, None) or self.weights[kind].shape[:2].numel() == 1:
-            figure = draw_pair({kind: self.maps[kind]}, self.title, layer, head)
-        else:
-            figure = draw(self.maps[kind], self.title)
+        figure = draw(self.maps[kind], self.title, layer, head)
         figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]  # Jupyter shows the result of this method
         return figure
 

@@ -308,11 +308,6 @@ sed=1: no such setting; did you mean seed\?""",
     Case("a sentence for an example", "trace example=true sentence=Oui", "the example has two sentences of its own: .+"),
     Case("a sentence that is not UTF-8", "trace checkpoint=run sentence=\udce9t\udce9", "sentence: not UTF-8 text"),
     Case(
-        "lifting the mask of the future in a search",
-        "evaluate checkpoint=run output=x 'intervene=[[{unmask: future}]]'",
-        "unmask=future: a step .+",
-    ),
-    Case(
         "interventions that are not dictionaries",
         "evaluate checkpoint=run output=x intervene=[mute]",
         r"intervene=\[mute\]: give a list of {KEY: VALUE} or a list of lists of {KEY: VALUE}",

@@ -162,15 +162,13 @@ def test_a_run_of_mixed_precision_trains_and_validates(base: list[str]) -> None:
 
 
 def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], tmp_path: Path) -> None:
-    """For each kind of attention, the command draws all heads and, if there are several, a large map of one head or the mean.
-    It writes each picture as PNG and as SVG."""
+    """For each kind of attention, the command draws all heads, as PNG and as SVG."""
     for model, names in (("transformer", ["cross", "decoder", "encoder"]), ("birnn", ["alignment"])):
         (folder := tmp_path / f"{model}.maps").mkdir()  # not a picture, in spite of its suffix
-        large = [f"{name}-large" for name in names] if model == "transformer" else []
         attention = f"attention checkpoint={runs[model]} sentence='Le chat voit le chien.'"
         command(f"{attention} output={folder}", tmp_path)
         [pictures] = folder.iterdir()
-        expected = sorted(f"{name}.{kind}" for name in [*names, *large] for kind in ("png", "svg"))
+        expected = sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
         assert sorted(path.name for path in pictures.iterdir()) == expected
         text = (pictures / f"{names[0]}.svg").read_text()
         assert "chien" in text and "<svg" in text

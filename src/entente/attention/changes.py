@@ -15,7 +15,6 @@ from entente.attention.hook_points import OUTPUTS, Point, Target, Undo, by_heads
 from entente.attention.record import kind_of, read_pair
 from entente.data.tokenizer import BOS
 from entente.errors import InputError
-from entente.models.attention import MultiHeadAttention
 from entente.models.transformer import Transformer
 from entente.settings import LISTS, AttentionKind, Count, Section, Sublayer, setting
 from entente.validation import to_text
@@ -25,7 +24,6 @@ Part = Literal["state", "word", "context"]
 Row = Annotated[int, Field(ge=0)]
 Numbers = Annotated[tuple[float, ...], LISTS, Field(min_length=1)]
 Weight = Annotated[float, Field(ge=0, le=1)]
-FUTURE_IN_SEARCH = "unmask=future: a step of a search has no later pieces; in Python, use score, or attention with a target"
 PATTERN_SUFFIX = ".hook_pattern"  # ends the names of attention weights
 
 
@@ -229,27 +227,17 @@ def _one_cell(rows: Tensor, allowed: Tensor, column: int, value: float) -> tuple
 
 
 class Unmask(Change):
-    """Lifts a mask: that of padding in the source, or that of the future in the decoder, which exists only where all target
-    pieces are read at once: in `score`, and in `attention` with a target."""
+    """Lifts a mask: that of padding in the source, or that of the future in the decoder. A step of a search has no later pieces,
+    so the latter changes only what reads a whole target: scores, and attention with a target."""
 
     unmask: Literal["padding", "future"] = setting(..., "the mask")
 
     def apply(self, target: Target) -> Iterator[Undo]:
-        kinds = ("decoder",) if self.unmask == "future" else ("encoder", "cross", "alignment")
-        points = [point for name, point in target.points.items() if name.endswith(PATTERN_SUFFIX) and kind_of(name) in kinds]
-        model: Any = target.model
-        if not points or not (getattr(model, "mask_future", True) if self.unmask == "future" else model.mask_padding):
+        name = f"mask_{self.unmask}"
+        if not getattr(target.model, name, False):
             raise self.refuse("this model has no such mask")
-        scores = {layer.weights: layer.score for layer in model.modules() if isinstance(layer, MultiHeadAttention)}
-        for point in points:
-            yield point.module.register_forward_pre_hook(self._lift).remove
-            if point.module in scores:  # which may scale by the number of visible keys
-                yield scores[point.module].register_forward_pre_hook(lambda _, inputs: (*inputs[:2], None)).remove
-
-    def _lift(self, _: object, inputs: Any) -> Any:
-        if self.unmask == "future" and inputs[0].size(-2) == 1 < inputs[0].size(-1):
-            raise InputError(FUTURE_IN_SEARCH)
-        return inputs[0], None
+        yield partial(setattr, target.model, name, True)
+        setattr(target.model, name, False)
 
 
 class Patch(OfHeads):

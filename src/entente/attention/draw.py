@@ -46,15 +46,20 @@ ASPECTS = {  # headings under which `draw_heads` shows measurements of heads
 Marks = Mapping[tuple[int, int], bool]  # gold links: (row, column) -> True if sure, False if only possible
 
 
-def draw(map: AttentionMap, title: str) -> Figure:
-    """Draws one kind of attention, with a row of panels per layer and a column per head, below the title."""
+def draw(
+    map: AttentionMap, title: str, layer: int | None = None, head: int | None = None, marks: Marks | None = None
+) -> Figure:
+    """Draws one kind of attention below the title, with a row of panels per layer and a column per head; or, if the layer or
+    the head is chosen, one large panel, as `draw_pair` does."""
+    if (layer, head) != (None, None):
+        return draw_pair({map.kind: map}, title, layer, head, marks)
     _, n_heads, n_rows, n_columns = map.weights.shape
     # If there are few panels, cells are large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
     row, column = sides_of(map.kind)
     attended = f"{map.unit} read so far" if column == "read" else f"source {map.unit}"
     legend = f"{map.kind.capitalize()}: how much each {row} {map.unit} (row) attends to each {attended} (column)"
-    return _figure({"": map}, f"{legend}\n{title}", cell, min(10, 44 * cell), {})
+    return _figure({"": map}, f"{legend}\n{title}", cell, min(10, 44 * cell), marks or {})
 
 
 def draw_pair(

@@ -7,10 +7,8 @@ entente attention "checkpoint=[outputs/RUN,outputs/OTHER]" output=both.png
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-from matplotlib.figure import Figure
 
 from entente import checkpoint, escape
 from entente.attention import draw, numbers, record
@@ -32,8 +30,8 @@ NamedMap = tuple[str, record.AttentionMap]  # the name of a model, and one of it
 
 
 def main(settings: AttentionSettings) -> None:
-    """Draws each kind of attention, but only one if there are several checkpoints, if `kind` or `occlusion` is set, or if
-    `output` names a picture."""
+    """Draws each kind of attention: all layers and heads, or those that are chosen. Draws only one kind if there are several
+    checkpoints, if `kind` or `occlusion` is set, or if `output` names a picture."""
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     output = Path(settings.output)
     is_picture = output.suffix.lower() in FORMATS
@@ -67,13 +65,16 @@ def main(settings: AttentionSettings) -> None:
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
     letters = re.sub(r"\W+", "-", source.casefold())[:40].strip("-")
     folder = f"{letters}-{hashlib.sha256(title.encode()).hexdigest()[:6]}"
-    for picture, figure in _figures(maps, links, title, settings, side_by_side, is_picture):
+    choice = settings.layer, settings.head
+    if side_by_side:
+        figures = {"occlusion" if settings.occlusion else "side-by-side": draw.draw_pair(dict(maps), title, *choice, links)}
+    else:
+        figures = {record.NAME_OF_KIND[map.kind]: draw.draw(map, title, *choice, links) for _, map in maps}
+    for picture, figure in figures.items():
         for file in [output] if is_picture else [output / folder / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
             with Task(f"drawing {file}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
-        if is_picture:
-            break
 
 
 def _with_occlusion(
@@ -101,23 +102,6 @@ def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, 
         raise InputError(f"pair={settings.pair}: give SPLIT/NUMBER, with a number from 1 to {len(rows)}")
     row, gold = rows[int(number) - 1], corpus.gold.get(split_of(split))
     return row["src"], row["tgt"], gold[int(number) - 1] if gold else None
-
-
-def _figures(
-    maps: Sequence[NamedMap], links: draw.Marks, title: str, settings: AttentionSettings, side_by_side: bool, is_picture: bool
-) -> Iterator[tuple[str, Figure]]:
-    """Yields the name and figure of each picture: all maps side by side in one, or for each map a picture of all layers and
-    heads, if there are several, and a large one of the chosen layer and head."""
-    choice = settings.layer, settings.head
-    if side_by_side:
-        yield "occlusion" if settings.occlusion else "side-by-side", draw.draw_pair(dict(maps), title, *choice, links)
-        return
-    for name, map in maps:
-        picture, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
-        large = draw.draw_pair({name: map}, title, *choice, links)  # refuses a layer or head before anything is written
-        if several and not (is_picture and any(choice)):
-            yield picture, draw.draw(map, title)
-        yield f"{picture}-large" if several else picture, large
 
 
 def _of_kind(kind: AttentionKind | None, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:

@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 
 from entente.attention import numbers
-from entente.attention.changes import FUTURE_IN_SEARCH
 from entente.attention.interventions import intervene, parse, with_means
 from entente.checkpoint import TrainedRun
 from entente.commands import scoring
@@ -32,8 +31,6 @@ def main(settings: EvaluateSettings) -> None:
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     listed = [each for each in settings.intervene if isinstance(each, dict)]
     tables = [each for each in settings.intervene if isinstance(each, tuple)]
-    if any({"unmask": "future"} in each for each in (listed, *tables)):
-        raise InputError(FUTURE_IN_SEARCH)
     run, data, search = scoring.prepare(settings)
     evaluation_settings = with_changes(run.settings.evaluation, settings.evaluation.model_dump())
     tokenize = bleu_tokenizer(run.settings, evaluation_settings)
