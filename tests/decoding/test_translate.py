@@ -96,12 +96,12 @@ def test_a_line_is_too_long_only_if_one_of_its_sentences_is(base: Path, tmp_path
     piped = run(f"translate checkpoint={base / 'run'} input=/dev/fd/{read} search.beam=1", tmp_path)
     os.close(read)
     assert (piped.code, piped.out) == (0, ended.out), "a pipe can be read only once"
-    refused = run(f"translate checkpoint={base / 'run'} input=in.txt search.n_best=2 search.beam=2", tmp_path)
-    assert refused.code == 2 and "line 1" in refused.err, "several translations are of whole lines"
+    several = run(f"translate checkpoint={base / 'run'} input=in.txt search.n_best=2 search.beam=2", tmp_path)
+    assert several.code == 0 and "in.txt, line 1: " in several.err, "several translations are of whole lines"
 
 
-def test_a_line_of_a_pipe_that_is_too_long_stays_empty_and_is_named(base: Path, tmp_path: Path) -> None:
-    """The lines before it have been answered already, and a program may wait for those after it."""
+def test_a_line_that_is_too_long_stays_empty_and_is_named(base: Path, tmp_path: Path) -> None:
+    """A program that writes to a pipe may wait for the lines after it."""
     too_long = "Le chien voit le chat, " * 400
     lines = [SENTENCES[0], too_long, SENTENCES[1]]
     command = f"translate checkpoint={base / 'run'} search.beam=1 threads=1"
@@ -112,8 +112,19 @@ def test_a_line_of_a_pipe_that_is_too_long_stays_empty_and_is_named(base: Path, 
     ended = run(f"{command} scores=true", tmp_path, "\n".join([*[too_long] * 11, ""]).encode())
     assert ended.out == "\t\ttoo_long\n" * 11 and "11 lines were too long" in ended.err
     (tmp_path / "in.txt").write_text("\n".join(lines))
-    refused = run(f"{command} input=in.txt", tmp_path)
-    assert (refused.code, refused.out) == (2, "") and "in.txt, line 2: a sentence of" in refused.err
+    of_file = run(f"{command} input=in.txt", tmp_path)
+    assert (of_file.code, of_file.out.splitlines()) == (0, [first, "", third]) and "in.txt, line 2: a sentence" in of_file.err
+
+
+def test_a_pipe_that_is_not_text_is_refused_and_a_character_may_come_in_parts(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = f"translate checkpoint={base / 'run'} search.beam=1 threads=1"
+    refused = run(command, tmp_path, b"Il dort.\n" + b"\xe9t\xe9\n")
+    assert (refused.code, refused.err) == (2, "error: standard input: not UTF-8 text; convert it to UTF-8 first\n")
+    whole = run(command, tmp_path, "été\nL'été.".encode("utf-8-sig"))
+    monkeypatch.setattr(translate_command, "PIPE", 1)  # byte
+    assert run(command, tmp_path, "été\nL'été.".encode("utf-8-sig")).out == whole.out != ""
 
 
 def test_scores_are_means_over_pieces_and_flags_say_what_to_distrust(

@@ -340,7 +340,6 @@ sed=1: no such setting; did you mean seed\?""",
     Case("a missing text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: No such file or directory"),
     Case("an empty file to translate", "TRANSLATE", r"in\.txt: the file is empty", put("in.txt", "")),
     Case("10,000 words for a page", "page run input=in.txt", r"in\.txt: has no sentence of .+", put("in.txt", WORDS)),
-    Case("10,000 words to translate", "TRANSLATE", rf"in\.txt, line 3: {TOO_LONG}", put("in.txt", f"un\n\n{WORDS}\nquatre\n")),
     Case("a text as its own translation", "TRANSLATE output=./in.txt", r"output=\./in\.txt: this is the input; .+"),
     Case("a folder as output", "TRANSLATE output=run", "run: Is a directory"),
     Case(

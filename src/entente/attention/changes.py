@@ -227,8 +227,8 @@ def _one_cell(rows: Tensor, allowed: Tensor, column: int, value: float) -> tuple
 
 
 class Unmask(Change):
-    """Lifts a mask: that of padding in the source, or that of the future in the decoder. A step of a search has no later pieces,
-    so the latter changes only what reads a whole target: scores, and attention with a target."""
+    """Lifts a mask: that of padding in the source, or that of the future in the decoder. A step of a search has no later
+    pieces, so the latter changes only what reads a whole target: scores, and attention with a target."""
 
     unmask: Literal["padding", "future"] = setting(..., "the mask")
 

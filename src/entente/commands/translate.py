@@ -8,15 +8,13 @@ line's number, a score and a translation, separated by tabs.
   entente translate checkpoint=outputs/RUN input=my.fr search.n_best=5
 """
 
+import codecs
 import io
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from queue import Queue
-from threading import Thread
 from typing import TextIO
 
 import torch
@@ -24,10 +22,9 @@ import torch
 from entente import checkpoint, escape
 from entente.commands.settings import TranslateSettings
 from entente.console import Task, log
-from entente.data.files import read_lines
+from entente.data.files import raw_lines, read_lines
 from entente.data.numbers import numbers_differ
 from entente.data.text import clean, unseen
-from entente.data.tokenizer import Tokenizer
 from entente.decoding.search import CUT, length_penalty, search_name, translation_search
 from entente.decoding.translate import Translation, translate_lines
 from entente.errors import InputError
@@ -36,7 +33,8 @@ from entente.settings import SearchSettings
 from entente.validation import with_changes
 
 EXAMPLES = 10  # maximum number of lines named in a warning
-CHUNK = 1000  # lines translated in one call
+CHUNK = 1000  # lines of a file translated in one call
+PIPE = 1 << 16  # bytes of a pipe translated in one call
 
 
 def main(settings: TranslateSettings) -> None:
@@ -54,20 +52,22 @@ def main(settings: TranslateSettings) -> None:
         _prompt(run, search)
         return
     total = ""
-    is_file = bool(settings.input and Path(settings.input).is_file())  # and not a pipe, which can be read only once
+    if settings.input and Path(settings.input).is_file():
+        with Task(f"counting the lines of {settings.input}"):
+            total = f" of {sum(1 for _ in raw_lines(Path(settings.input))):,}"
     too_long: dict[int, str] = {}  # messages by line
-    is_plain = search.n_best == 1 and not settings.sampling
-    read = partial(_read, settings.input, run.vocabulary.src, is_plain, None if is_file else too_long)
-    if is_file:  # so that nothing is translated if a line is too long
-        with Task(f"checking {settings.input}"):
-            total = f" of {sum(1 for _ in read()):,}"
     new_words: dict[str, None] = {}
     cut: list[str] = []
     done = 0
     with open_atomic(Path(settings.output)) if settings.output else nullcontext() as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
-        lines = read()
-        for chunk in iter(lambda: [*islice(lines, CHUNK)], []) if is_file else _as_they_come(lines):
+        for chunk in _chunks(settings.input):
+            for i, line in enumerate(chunk):
+                try:
+                    where = f"{settings.input or 'standard input'}, line {done + i + 1}"
+                    run.vocabulary.src.refuse_too_long(line, where, search.n_best == 1 and not settings.sampling)
+                except InputError as error:
+                    chunk[i], too_long[done + i + 1] = "", str(error)
             with Task(f"translating lines {done + 1:,} to {done + len(chunk):,}{total}"):
                 translations = translate_lines(run.model, run.vocabulary, chunk, search, sampling=settings.sampling, first=done)
             for line, n_best in zip(chunk, translations, strict=True):
@@ -101,28 +101,23 @@ def _score(search: SearchSettings, translation: Translation) -> float:
     return translation.log_probability / length_penalty(search, translation.length)
 
 
-def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yields the lines that have been read so far, at most CHUNK, so that a program that waits for a translation gets it."""
-    queue: Queue[str | Exception | None] = Queue(CHUNK)
-
-    def read() -> None:
-        try:
-            for line in lines:
-                queue.put(line)
-            queue.put(None)
-        except Exception as error:
-            queue.put(error)
-
-    Thread(target=read, daemon=True).start()
-    item = queue.get()
-    while isinstance(item, str):
-        chunk = [item]
-        while len(chunk) < CHUNK and not queue.empty() and isinstance(item := queue.get(), str):
-            chunk.append(item)
-        yield chunk
-        item = queue.get() if isinstance(item, str) else item
-    if item:
-        raise item
+def _chunks(path: str | None) -> Iterator[list[str]]:
+    """Yields the lines of a file, CHUNK at a time, or of a pipe as they come, since a program may wait for a translation."""
+    if path and Path(path).is_file():
+        lines = read_lines(Path(path))
+        yield from iter(lambda: [*islice(lines, CHUNK)], [])
+        return
+    decode, rest = codecs.getincrementaldecoder("utf-8-sig")().decode, ""
+    with open(path, "rb") if path else nullcontext(sys.stdin.buffer) as pipe:
+        while data := pipe.read1(PIPE):
+            try:
+                *whole, rest = (rest + decode(data)).split("\n")
+            except UnicodeDecodeError:
+                raise InputError(f"{path or 'standard input'}: not UTF-8 text; convert it to UTF-8 first") from None
+            if whole:
+                yield [*map(clean, whole)]
+    if rest:
+        yield [clean(rest)]
 
 
 def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
@@ -147,20 +142,6 @@ def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:
                 if not best.ended:
                     print(CUT)
     print()
-
-
-def _read(path: str | None, tokenizer: Tokenizer, is_plain: bool, too_long: dict[int, str] | None) -> Iterator[str]:
-    """Yields the lines of a file or of standard input. At one with a sentence that is too long, raises InputError, or yields an
-    empty line and adds the message to `too_long`."""
-    for number, line in enumerate(read_lines(Path(path) if path else None), start=1):
-        try:
-            tokenizer.refuse_too_long(line, f"{path or 'standard input'}, line {number}", is_plain)
-        except InputError as error:
-            if too_long is None:
-                raise
-            too_long[number] = str(error)
-            line = ""
-        yield line
 
 
 def standard_output() -> TextIO:

@@ -10,10 +10,9 @@ import gzip
 import json
 import lzma
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,8 +50,8 @@ class Columns(NamedTuple):
         return places
 
 
-def read_lines(path: Path | None) -> Iterator[str]:
-    """Yields the cleaned lines of UTF-8 text, plain or compressed (see OPENERS). None means standard input."""
+def read_lines(path: Path) -> Iterator[str]:
+    """Yields the cleaned lines of UTF-8 text, plain or compressed (see OPENERS)."""
     return map(clean, raw_lines(path))
 
 
@@ -170,27 +169,20 @@ FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
 }
 
 
-def raw_lines(path: Path | None) -> Iterator[str]:
+def raw_lines(path: Path) -> Iterator[str]:
     r"""Yields the lines of plain or compressed UTF-8 text without "\n"."""
-    where, number = path or "standard input", 0
-    stored: Any
-    with path.open("rb") if path else _standard_input() as stored:
+    number = 0
+    with path.open("rb") as stored:
         start = stored.peek(6)
         file = next((opener(stored) for magic, opener in OPENERS.items() if start.startswith(magic)), stored)
         try:
             for number, line in enumerate(file, start=1):
                 yield line.removesuffix(b"\n").decode("utf-8-sig" if number == 1 else "utf-8")  # may begin with a BOM
         except UnicodeDecodeError:
-            raise InputError(f"{where}, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
+            raise InputError(f"{path}, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             if file is stored:
                 raise
-            raise InputError(f"{where}: damaged or truncated compressed file ({error}); fetch it again") from None
-    if path and not number:
+            raise InputError(f"{path}: damaged or truncated compressed file ({error}); fetch it again") from None
+    if not number:
         raise InputError(f"{path}: the file is empty")
-
-
-def _standard_input() -> Any:
-    """Returns standard input as a reader of its own. A thread that waits for a line holds the reader's lock, and at its end
-    Python would wait for that of sys.stdin."""
-    return open(0, "rb", closefd=False) if sys.stdin is sys.__stdin__ else nullcontext(sys.stdin.buffer)
