@@ -66,15 +66,6 @@ def assert_equal(actual: Any, expected: Any) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize(("part", "line"), [("text", "validation text has changed"), ("vocabulary", "its vocabulary differs")])
-def test_a_checkpoint_of_another_text_or_vocabulary_is_refused(part: str, line: str, saved: Path) -> None:
-    stored = read(saved)[ENTRY]
-    checkpoint.refuse_other_text(saved, stored, stored)
-    other = {"text": "other", "vocabulary": dict.fromkeys(stored["vocabulary"], torch.zeros(3, dtype=torch.uint8))}
-    with pytest.raises(InputError, match=rf"saved\.ckpt: .*{line}"):
-        checkpoint.refuse_other_text(saved, stored, {**stored, part: other[part]})
-
-
 def test_what_was_written_is_read(name: str, tmp_path: Path) -> None:
     written = content(name, tmp_path)
     write(written, tmp_path / "a.ckpt")

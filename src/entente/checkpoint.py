@@ -94,17 +94,6 @@ def entry(settings: RunSettings, vocabulary: Vocabulary, text: str, words: str) 
     return {"format": FORMAT, "provenance": provenance(), **content}
 
 
-def refuse_other_text(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Raises InputError if the corpus or the vocabulary of a checkpoint's `entry` differs from this run's."""
-    if stored["text"] != current["text"]:
-        problem, advice = "the training or validation text has changed since this checkpoint was written", "that text"
-    elif any(not torch.equal(stored["vocabulary"][side], current["vocabulary"][side]) for side in ("src", "tgt")):
-        problem, advice = "its vocabulary differs from this run's", "the text and SentencePiece version that it was made with"
-    else:
-        return
-    raise InputError(f"{path}: {problem}; restore {advice}, or start a new run without resume")
-
-
 def find(checkpoint: str) -> Path:
     """Returns the path of a checkpoint file, or of the best checkpoint in a run's directory."""
     path = Path(checkpoint).expanduser()
@@ -115,14 +104,8 @@ def find(checkpoint: str) -> Path:
 
 
 def write(content: Mapping[str, Any], path: Path) -> None:
-    try:
-        with open_atomic(path) as file:
-            torch.save(content, file)
-    except (OSError, RuntimeError) as error:
-        cause: BaseException = error
-        while cause.__context__ and not isinstance(cause, OSError):  # torch turns an error of the disk into a RuntimeError
-            cause = cause.__context__
-        raise InputError(f"{path}: the checkpoint cannot be written ({reason(cause)})") from error
+    with open_atomic(path) as file:
+        torch.save(content, file)
 
 
 @contextmanager

@@ -288,8 +288,7 @@ def test_of_equal_runs_a_finished_one_belongs_to_the_suite(tmp_path: Path) -> No
 def test_the_time_left_of_a_suite_is_that_of_runs_that_trained() -> None:
     jobs = [suites.Job(Run(Path(name), {}), []) for name in "abcdef"]
     assert suites.progress(jobs, 90) == "0 of 6 runs ended  1:30"
-    jobs[0].ended = True  # refused at once
-    jobs[1].ended = jobs[1].trained = True
+    jobs[0].code, jobs[1].code = 2, 0  # refused at once, and finished
     assert suites.progress(jobs, 90) == "2 of 6 runs ended  1:30, 6:00 left"
 
 
@@ -300,7 +299,8 @@ def test_a_run_that_diverged_with_other_settings_does_not_belong_to_the_suite(tm
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump({**config, "optim": {**config["optim"], "lr": 100.0}}))
     folder.with_name("baseline-seed1.log").write_text("diverged: the loss is nan\n")
-    assert made.read().runs[0].directory.name == "baseline-seed1-2" and not made.jobs[0].ended
+    [run] = made.read().runs
+    assert run.directory.name == "baseline-seed1-2" and not run.diverged
 
 
 def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Path, base: list[str]) -> None:

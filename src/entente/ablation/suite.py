@@ -29,8 +29,7 @@ class Job:
     run: Run
     command: list[str]
     process: subprocess.Popen[bytes] | None = None  # None before it is started
-    ended: bool = False
-    trained: bool = False  # by this process, until it finished or diverged
+    code: int | None = None  # the exit code of the process, once it has ended
 
     def train(self, threads: int, stopping: threading.Event) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
@@ -38,14 +37,14 @@ class Job:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
         if stopping.is_set():
             self.process.terminate()
-        code = self.process.wait()
-        self.ended, self.trained = True, OUTCOMES.get(code) in ("finished", "diverged")
-        log.info("%s: %s%s", self.run.directory, OUTCOMES.get(code, "crashed"), f", see {self.run.output}" if code else "")
+        self.code = self.process.wait()
+        outcome = OUTCOMES.get(self.code, "crashed")
+        log.info("%s: %s%s", self.run.directory, outcome, f", see {self.run.output}" if self.code else "")
 
 
 def progress(jobs: Sequence[Job], elapsed: float) -> str:
     """Says how many jobs have ended after `elapsed` seconds, and the time left, which those that trained to their end tell."""
-    left, trained = sum(not job.ended for job in jobs), sum(job.trained for job in jobs)
+    left, trained = (sum(job.code in codes for job in jobs) for codes in ([None], [0, 3]))
     rest = f", {clock(elapsed / trained * left)} left" if trained else ""
     return f"{len(jobs) - left} of {len(jobs)} runs ended  {clock(elapsed)}{rest}"
 
@@ -64,7 +63,6 @@ class Plan:
         runs = {run.key: run for run in found}
         for job in self.jobs:
             run = runs.get(job.run.key)
-            job.ended = run is not None and (bool(run.metrics) or run.diverged)
             if not run:  # the name may be taken by a run with other settings; then `entente train` adds a number to it
                 paths = numbered(self.root / f"{job.run.variant}-seed{job.run.seed}")
                 run = replace(job.run, directory=next(path for path in paths if not path.exists()))
@@ -78,7 +76,7 @@ class Plan:
         at_once: the number of processes. threads: the number of threads of each."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.read()
-        waiting = [job for job in self.jobs if not job.ended]
+        waiting = [job for job in self.jobs if not (job.run.metrics or job.run.diverged)]
         log.info("%s: %d runs, of which %d have already ended", self.root, len(self.jobs), len(self.jobs) - len(waiting))
         stopping, began = threading.Event(), time.monotonic()
         with (
@@ -91,10 +89,10 @@ class Plan:
             except Stopped:
                 stopping.set()
                 pool.shutdown(wait=False, cancel_futures=True)
-                for process in [job.process for job in waiting if job.process and not job.ended]:
+                for process in [job.process for job in waiting if job.process and job.code is None]:
                     process.terminate()  # it finishes its step, saves and exits, for which the pool waits
         suite = self.read()
         if stopping.is_set():
-            left = sum(not job.ended for job in self.jobs)
+            left = sum(not (run.metrics or run.diverged) for run in suite.runs)
             raise Interrupted(f"stopped with {left} of {len(self.jobs)} runs left; resume with the same command")
         return suite

@@ -6,7 +6,7 @@ entente page outputs/RUN outputs/OTHER output=both.html
 entente page model.ckpt input=pairs.tsv output=page.html
 """
 
-from itertools import combinations, islice
+from itertools import islice
 from pathlib import Path
 
 from entente import checkpoint
@@ -46,7 +46,7 @@ def main(settings: PageSettings) -> None:
     data = [_test_data(run) if run.settings.data.name == "grammar" else None for run in runs]
     texts = _of_corpus(data[0]) if data[0] and not settings.input else _of_file(settings, folders[0])
     short = (text for text in texts if all(len(run.vocabulary.encode_src([text.source])[0]) <= LIMIT for run in runs))
-    sentences = _best_first([*islice(short, SENTENCES)])
+    sentences = sorted(islice(short, SENTENCES), key=lambda sentence: len(sentence.source.split()) not in FIRST_LENGTHS)
     if not sentences:
         raise InputError(f"{settings.input or paths[0]}: has no sentence of at most {LIMIT} pieces to show; give input=FILE")
     models = []
@@ -90,14 +90,3 @@ def _of_file(settings: PageSettings, folder: Path) -> list[Sentence]:
     rows = [[*map(clean, line.split("\t")), ""] for line in lines]
     return [Sentence(source, reference) for source, reference, *_ in rows if source]
 
-
-def _best_first(sentences: list[Sentence]) -> list[Sentence]:
-    """Puts short sentences first, and of these the ones whose words change places and have no digits, which may be bytes."""
-
-    def rank(sentence: Sentence) -> tuple[bool, bool]:
-        links = sorted(sentence.gold.sure) if sentence.gold else []
-        crosses = any(first[0] < second[0] and first[1] > second[1] for first, second in combinations(links, 2))
-        has_digit = any(character.isdigit() for character in sentence.source)
-        return len(sentence.source.split()) not in FIRST_LENGTHS, not crosses or has_digit
-
-    return sorted(sentences, key=rank)

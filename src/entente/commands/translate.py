@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 
@@ -107,6 +107,7 @@ def _chunks(path: str | None) -> Iterator[list[str]]:
         lines = read_lines(Path(path))
         yield from iter(lambda: [*islice(lines, CHUNK)], [])
         return
+    pipe: Any
     decode, rest = codecs.getincrementaldecoder("utf-8-sig")().decode, ""
     with open(path, "rb") if path else nullcontext(sys.stdin.buffer) as pipe:
         while data := pipe.read1(PIPE):

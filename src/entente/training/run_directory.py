@@ -125,7 +125,9 @@ def check_resumable(run: RunDirectory, translator: Translator, trainer: L.Traine
     if not run.checkpoint:
         return 0
     content = checkpoint.read(run.checkpoint)
-    checkpoint.refuse_other_text(run.checkpoint, content[checkpoint.ENTRY], translator.checkpoint_entry)
+    if content[checkpoint.ENTRY]["text"] != translator.checkpoint_entry["text"]:
+        problem = "the training or validation text has changed since this checkpoint was written"
+        raise InputError(f"{run.checkpoint}: {problem}; restore that text, or start a new run without resume")
     stored = content["callbacks"][Checkpoints.__qualname__]["batches_per_step"]
     current = trainer.accumulate_grad_batches * distributed.world_size()
     if stored != current:

@@ -62,7 +62,7 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
     began, cache = time.perf_counter(), Path(settings.output_dir) / "cache"
     corpus = read_corpus(settings.data, cache)
     with Task("training the tokenizer, or reading it from the cache"):
-        ancestor = load_ancestor(settings, resumed) if settings.init else None
+        ancestor = load_ancestor(settings, resumed) if settings.init or resumed else None
         tokenizer = settings.data.tokenizer
         vocabulary = ancestor.vocabulary if ancestor else Vocabulary.train(corpus.train, tokenizer, cache, corpus.tags)
         words = known_words("\n".join(map(corpus.without_tag, block)) for block in texts(corpus.train, "src"))
@@ -84,7 +84,8 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
         entry = checkpoint.entry(run, vocabulary, corpus.digest(), words)
         if ancestor:
             model.load_state_dict(ancestor.model.state_dict())
-            entry["provenance"]["init"] = ancestor.provenance["init"]
+            if "init" in ancestor.provenance:
+                entry["provenance"]["init"] = ancestor.provenance["init"]
         return Translator(model, vocabulary, run, entry)
 
     steps = settings.trainer.max_steps
@@ -102,12 +103,12 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
 
 
 def load_ancestor(settings: RunSettings, resumed: Path | None) -> checkpoint.TrainedRun:
-    """Returns the ancestor of a run, `init`, with an entry `init` in its provenance that names it. A run that resumes from the
-    checkpoint `resumed` takes all of it from there, so that `resume=DIRECTORY` does not need the ancestor."""
+    """Returns the ancestor of a run, `init`, with an entry `init` in its provenance that names it; or the checkpoint `resumed`,
+    from which a run resumes without its ancestor, and with the same pieces."""
     run = checkpoint.load(str(resumed or settings.init))
     if not resumed:
         run.provenance["init"] = f"{settings.init}: {run.summary()}, commit {run.provenance['commit']}"
-    log.info("init=%s", run.provenance["init"])
+        log.info("init=%s", run.provenance["init"])
     return run
 
 

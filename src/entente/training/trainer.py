@@ -44,18 +44,14 @@ class TrainingProgress(L.Callback):
     BLEU of the last validation, and the time elapsed and left (see `entente.console`). Logs it after each validation."""
 
     def __init__(self) -> None:
-        self._training, self._validation = Task(self._line), Task("validating")
+        self._task = Task(self._line)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._trainer, self._started = trainer, time.monotonic()
         self._first_step = trainer.global_step
-        self._training.__enter__()
-
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._validation.__enter__()
+        self._task.__enter__()
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
-        self._validation.__exit__()
         if trainer.sanity_checking:
             log.info("before the first step: validation NLL %.2f, BLEU %.1f", pl_module.valid.nll, pl_module.bleu)
         else:
@@ -63,11 +59,10 @@ class TrainingProgress(L.Callback):
             pl_module.losses = pl_module.losses[-1:]  # the next line has at least one value, even if it comes soon
 
     def on_train_end(self, *_: Any) -> None:
-        self._training.__exit__()
+        self._task.__exit__()
 
     def on_exception(self, *_: Any) -> None:
-        self._validation.__exit__()
-        self._training.__exit__()
+        self._task.__exit__()
 
     def _line(self) -> str:
         translator: Any = self._trainer.lightning_module

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from entente import distributed
 from entente.checkpoint import ENTRY
+from entente.console import Task
 from entente.data.batches import Batch, EvaluationSplit
 from entente.data.tokenizer import Vocabulary
 from entente.errors import Diverged
@@ -115,7 +116,8 @@ class Translator(L.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
-        self.valid = self.evaluate(data.evaluation("valid"))
+        with Task("validating"):
+            self.valid = self.evaluate(data.evaluation("valid"))
         scores = self.valid.scores("bleu", "chrf")
         self.bleu = scores["bleu"]
         quality = scores["bleu"], -self.valid.nll
