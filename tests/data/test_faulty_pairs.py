@@ -11,10 +11,11 @@ from test_inspection import corpus_of
 from bad_inputs import run
 from entente.commands.data import advice, write_clean
 from entente.commands.settings import Rule
+from entente.data.corpora import READERS
 from entente.data.faults import RULES, SURE, WINDOW, Line, find_faults, runs
 from entente.data.files import Columns, read_pairs
 from entente.data.numbers import numbers_differ
-from entente.settings import FilesSettings
+from entente.settings import FilesSettings, GrammarSettings
 
 FRENCH = {"le": "the", "chat": "cat", "chien": "dog", "mange": "eats", "dort": "sleeps", "rouge": "red", "petit": "small"}
 FRENCH |= {"voit": "sees", "maison": "house", "jardin": "garden", "dans": "in", "avec": "with", "toujours": "always"}
@@ -28,12 +29,14 @@ def sound(n: int) -> list[tuple[str, str]]:
     return [(" ".join(words), " ".join(map(FRENCH.__getitem__, words))) for words in sentences]
 
 
-def text(faulty: dict[int, tuple[str, str]]) -> list[Line]:
-    pairs = [faulty.get(i, pair) for i, pair in enumerate(PAIRS)]
+def text(faulty: dict[int, tuple[str, str]], all_pairs: list[tuple[str, str]] | None = None) -> list[Line]:
+    pairs = [faulty.get(i, pair) for i, pair in enumerate(all_pairs or PAIRS)]
     return [Line("train", "pairs.tsv", i + 1, *pair) for i, pair in enumerate(pairs)]
 
 
-PAIRS = sound(401)
+PAIRS = sound(401)  # lists of words, which misaligned pairs need few of
+SENTENCES = [pair[1:] for pair in READERS["grammar"](GrammarSettings(train=401, valid=1, test=1))["train"][0].pairs]
+LANGUAGES = ("untranslated", "swapped", "language")
 CASES: dict[str, Callable[[str, str], tuple[str, str]]] = {
     "empty": lambda src, tgt: (src, "\u00a0"),
     "duplicate": lambda src, tgt: (PAIRS[3][0].upper(), PAIRS[3][1]),
@@ -42,7 +45,7 @@ CASES: dict[str, Callable[[str, str], tuple[str, str]]] = {
     "tag": lambda src, tgt: (f'<a href="x">{src}</a>', tgt),
     "encoding": lambda src, tgt: (f"{src} d\u00c3\u00a9j\u00c3\u00a0", tgt),
     "control": lambda src, tgt: (f"{src}\x07", tgt),
-    "untranslated": lambda src, tgt: (src, src.replace("chat", "X")),
+    "untranslated": lambda src, tgt: (src, f"{src} X"),
     "swapped": lambda src, tgt: (tgt, src),
     "language": lambda src, tgt: (src, GERMAN),
     "numbers": lambda src, tgt: (f"{src} 1 250", f"{tgt} 1,350"),
@@ -58,10 +61,11 @@ def test_every_rule_has_a_setting() -> None:
 @pytest.mark.parametrize("rule", CASES)
 def test_a_rule_finds_its_faults_and_nothing_else(rule: str) -> None:
     places = [101, 211, 307]
-    lines = text({i: CASES[rule](*PAIRS[i]) for i in places})
+    pairs = SENTENCES if rule in LANGUAGES else PAIRS
+    lines = text({i: CASES[rule](*pairs[i]) for i in places}, pairs)
     found, corresponds = find_faults(lines, [rule])
     assert [fault.row for fault in found] == places and {fault.rule for fault in found} == {rule} and corresponds
-    assert find_faults(text({}), [rule]) == ([], True)
+    assert find_faults(text({}, pairs), [rule]) == ([], True)
 
 
 def test_the_usual_ways_to_write_a_number_are_equal() -> None:
@@ -164,7 +168,7 @@ def test_runs_are_where_half_of_every_window_is_bad() -> None:
 
 
 def test_faults_of_a_pair_are_together(tmp_path: Path) -> None:
-    lines = text({5: (f"{PAIRS[5][0]} &amp;", f"<b>{PAIRS[5][1]}</b>"), 9: ("", "x")})
+    lines = text({5: (f"{PAIRS[5][0]} &amp;", f"<b>{PAIRS[5][1]}</b>"), 9: ("", "x")}, SENTENCES)
     write_clean(tmp_path / "clean.tsv", lines, find_faults(lines, SURE)[0], FilesSettings(train="pairs.tsv"))
     removed = [line.split("\t") for line in (tmp_path / "removed.tsv").read_text().splitlines()]
     assert [cells[2] for cells in removed[-2:]] == ["entity (&amp;), tag (<b>)", "empty"]

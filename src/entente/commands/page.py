@@ -89,4 +89,3 @@ def _of_file(settings: PageSettings, folder: Path) -> list[Sentence]:
     lines = [*raw_lines(path)][0 if settings.input else 1 :]  # the run's own files have a heading
     rows = [[*map(clean, line.split("\t")), ""] for line in lines]
     return [Sentence(source, reference) for source, reference, *_ in rows if source]
-

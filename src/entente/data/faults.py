@@ -4,14 +4,12 @@ N is the number of lines or pairs.
 """
 
 import re
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html.entities import html5
 from itertools import groupby
-from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -54,16 +52,15 @@ PATTERNS = {  # searched for in the text as it is in the file
     ),
 }
 JOINERS = re.compile("[\u200c\u200d]")  # with which some scripts spell
-COMMON, OTHER_LANGUAGE = 8, -1.0  # pairs with a word that tells the sides apart; the mean log-odds of a sentence's words
-RARE, RARE_SHARE = 1e-4, 0.1  # share of the pairs that have a rare word; of rare words in a sentence that may be foreign
-MIN_WORDS = 5  # of a sentence whose language is judged
-SAMPLE, GRAM, FOREIGN, IMPROBABLE = 20_000, 4, 0.5, 1e-3  # limits of `_foreign`
+OTHER, FOREIGN = 11.0, 20.0  # nats by which the other side's language, or a third, must be likelier than a side's own
+MIN_WORDS = 4  # of a sentence that may be in a third language
+COPIED = 0.2  # largest share of words of its own in a sentence that is a copy
+SAMPLE = 1000  # sentences of each side that tell its language
 WINDOW = 20  # lines, of which half are misaligned where a text is shifted
 SUSPECT = 0.75  # a score of `misalignment` that hardly any pair reaches in a corpus of careful translations
 WORDS, STEM, TYPES = 256, 5, 4999  # limits of `misalignment`: words per sentence, letters per word, word types per side
 NEAR = 0.5  # nats; mismatched pairs that are so near typical ones tell nothing (5 in a corpus of everyday sentences)
 PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
-CHUNK = 1_000_000  # pairs of words that are compared at once
 CONTROLS = 2000  # maximum number of mismatched pairs; the median of their scores becomes 1
 
 
@@ -133,80 +130,37 @@ def _copies(rule: str, lines: Sequence[Line], pairs: Sequence[Pair], key: Callab
 
 
 def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
-    """Compares how many pairs have a word on either side. A sentence whose common words are mostly those of the other side is
-    in its language."""
-    index: dict[str, int] = {}
-    sides = [_word_ids(side, index) for side in texts]
-    n, counts = len(texts[0]), [np.bincount(ids, minlength=len(index)) for ids, _ in sides]
-    odds, suspect, enough = np.zeros((2, n)), np.zeros((2, n), bool), np.zeros((2, n), bool)
-    for s, (ids, rows) in enumerate(sides):
-        own, other = counts[s][ids] - 1, counts[1 - s][ids]
-        is_common, is_rare = own + other >= COMMON, np.maximum(own, other) <= max(2, RARE * n)
-        values = np.log((own + 0.5) / (other + 0.5)).clip(-6, 6)
-        words, common = np.bincount(rows, minlength=n), np.bincount(rows, is_common, n)
-        odds[s] = np.bincount(rows, values * is_common, n) / np.maximum(common, 1)
-        suspect[s] = (np.bincount(rows, is_rare, n) >= RARE_SHARE * words) & (words >= MIN_WORDS)
-        enough[s] = common > 2
-    is_other = (odds < OTHER_LANGUAGE) & enough
-    equal = [src.count(" ") > 2 and match_key(src) == match_key(tgt) for src, tgt in zip(*texts, strict=True)]
-    for i in range(n):
-        if is_other[:, i].all():
-            yield Fault("swapped", i)
-        elif is_other[:, i].any() or equal[i]:
-            yield Fault("untranslated", i)
-    foreign = [_foreign(texts, s, suspect[s]) for s in (0, 1)]
-    for i in sorted(foreign[0].keys() ^ foreign[1].keys()):  # a name or a formula is on both sides
-        if not is_other[:, i].any():
-            yield Fault("language", i, foreign[0].get(i) or foreign[1][i])
-
-
-def _word_ids(texts: Sequence[str], index: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of the distinct words of each text, which are added to the index, and the row of each."""
-    ids, rows = array("i"), array("i")
-    for i, text in enumerate(texts):
-        words = [word for word in distinct_words(text) if word.isalpha()]
-        ids.extend(index.setdefault(word, len(index)) for word in words)
-        rows.extend([i] * len(words))
-    return np.array(ids), np.array(rows)
-
-
-def _foreign(texts: list[list[str]], side: int, suspects: np.ndarray) -> dict[int, str]:
-    """Returns the languages of sentences that are in neither of the two, by row. They have many rare words (`suspects`), their
-    n-grams of letters are closer to those of a foreign language than to the side's, and the language model of langid (Lui and
-    Baldwin 2012) has no doubt either. The other side is the foreign language with which this is measured."""
+    """Finds sentences that have hardly any words of their own, or for which the language model of langid (Lui and Baldwin 2012)
+    prefers another language to that of most sentences of their side. Words on both sides, often names, do not count."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    rows = np.flatnonzero(~suspects)
-    typical = rows[:: -(-len(rows) // SAMPLE) or 1].tolist()
-    if len(typical) < 2:
-        return {}
-    grams, beginnings = Counter[str](), Counter[str]()
-    for i in typical:
-        parts = _grams(texts[side][i])
-        grams.update(parts)
-        beginnings.update(gram[:-1] for gram in parts)
+    model = LanguageIdentifier.from_pickled_model(MODEL_FILE)
 
-    def fit(text: str) -> float:
-        parts = _grams(text)
-        return sum(log((grams[gram] + 0.5) / (beginnings[gram[:-1]] + 15)) for gram in parts) / max(1, len(parts))
+    def scores(text: str) -> np.ndarray:
+        """Returns the log-probability of each language, up to a constant."""
+        counts = model.instance2fv(text)
+        features = counts.nonzero()[0]
+        return np.asarray(counts[features] @ model.nb_ptc[features] + model.nb_pc)
 
-    few = typical[:: -(-len(typical) // 1000)]
-    usual, other = (float(np.median([fit(texts[s][i]) for i in few])) for s in (side, 1 - side))
-    identifier = LanguageIdentifier.from_pickled_model(MODEL_FILE, norm_probs=True)
-    languages = [Counter(identifier.classify(texts[s][i])[0] for i in few[:100]).most_common(1)[0][0] for s in (0, 1)]
-    foreign = {}
-    for i in np.flatnonzero(suspects).tolist():
-        show_progress("language")
-        if usual - fit(texts[side][i]) > FOREIGN * (usual - other) > 0:
-            ranks = dict(identifier.rank(texts[side][i]))
-            if max(ranks.get(language, 0.0) for language in languages) < IMPROBABLE:
-                foreign[i] = next(iter(ranks))
-    return foreign
-
-
-def _grams(text: str) -> list[str]:
-    padded = f" {text.casefold()} "
-    return [padded[i : i + GRAM] for i in range(len(padded) - GRAM + 1)]
+    samples = [side[:: -(-len(side) // SAMPLE)] for side in texts]
+    usual = [Counter(int(scores(text).argmax()) for text in sample).most_common(1)[0][0] for sample in samples]
+    for i, pair in enumerate(zip(*texts, strict=True)):
+        words = [[word for word in distinct_words(text) if word.isalpha()] for text in pair]
+        own = [[word for word in words[s] if word not in words[1 - s]] for s in (0, 1)]
+        values = [scores(" ".join(of_side)) for of_side in own]
+        leads = [of[other] - of[own] for of, own, other in zip(values, usual, usual[::-1], strict=True)]
+        foreign = [
+            str(model.nb_classes[of.argmax()])
+            for of_side, of, language in zip(own, values, usual, strict=True)
+            if of.max() - of[language] > FOREIGN and len(of_side) >= MIN_WORDS
+        ]
+        shares = [len(own[s]) / max(1, len(words[s])) for s in (0, 1)]
+        if min(leads) > 0 and sum(leads) > OTHER:
+            yield Fault("swapped", i)
+        elif max(leads) > OTHER or (min(shares) <= COPIED and min(map(len, words)) > 2):
+            yield Fault("untranslated", i)
+        elif len(foreign) == 1:
+            yield Fault("language", i, foreign[0])
 
 
 def _by_score(lines: Sequence[Line], score: np.ndarray) -> Iterator[Fault]:
@@ -257,13 +211,15 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     occurs = [csr_array((np.ones(len(side.values), np.float32), side.values, [0, *side.ends]), (n, TYPES)) for side in sides]
     together = (occurs[0].T @ occurs[1]).toarray()
     gains, usual = np.zeros(pairs.shape[1]), [np.zeros(TYPES), np.zeros(TYPES)]
-    products = (sides[0].lengths[pairs[0]] * sides[1].lengths[pairs[1]]).cumsum(dtype=np.int64)
-    chunks = np.split(np.arange(pairs.shape[1]), np.flatnonzero(np.diff(products // CHUNK)) + 1)
-    for chunk in show_share(chunks, len(chunks), "the scores of pairs"):
-        rows, self_count = pairs[:, chunk], (chunk < n).astype(int)
-        for total, (ids, pair, gain) in zip(usual, _matches(occurs, rows, together, alone, self_count), strict=True):
-            gains[chunk] += np.bincount(pair, gain, rows.shape[1])
-            total += np.bincount(ids, gain * self_count[pair], TYPES)
+    for place, (i, j) in enumerate(show_share([*pairs.T], pairs.shape[1], "the scores of pairs")):
+        s, t, counted = sides[0][i], sides[1][j], place < n  # its own count would let rare words explain each other
+        expected = np.outer(alone[0][s] - counted, alone[1][t] - counted) / n
+        information = np.log((together[s[:, None], t] - counted + PRIOR) / (expected + PRIOR))
+        best = information.max(1, initial=0), information.max(0, initial=0)
+        gains[place] = best[0].sum() + best[1].sum()
+        if counted:
+            usual[0][s] += best[0]
+            usual[1][t] += best[1]
     score, length = -gains, np.zeros(len(gains))
     for side, words, counts, total, row in zip(sides, occurs, alone, usual, pairs, strict=True):
         score += (words @ (total / np.maximum(counts, 1)))[row]
@@ -274,26 +230,3 @@ def misalignment(src: Iterable[str], tgt: Iterable[str]) -> np.ndarray:
     typical = np.median(score[aligned]) if aligned.mean() > 0.2 else np.inf
     distance = np.median(mismatched) - typical
     return (score - typical) / distance if distance > NEAR else np.zeros(len(score))
-
-
-def _matches(
-    occurs: Sequence[Any], rows: np.ndarray, together: np.ndarray, alone: Sequence[np.ndarray], self_count: np.ndarray
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Returns, for each side, the words of some pairs, the pair of each word, and the strength of its best match. occurs: 1 for
-    the words of each side's sentences, (N, TYPES). rows: of each side, (2, pairs). self_count: 1 for pairs that are in the
-    counts, which are left out, since they let rare words explain each other."""
-    (s_pair, s), (t_pair, t) = (words[row].nonzero() for words, row in zip(occurs, rows, strict=True))
-    lengths = np.bincount(t_pair, minlength=rows.shape[1])
-    # Each source word goes with all target words of its pair: the places of both
-    repeats = lengths[s_pair]
-    left = np.repeat(np.arange(len(s)), repeats)
-    right = np.arange(len(left)) + np.repeat((lengths.cumsum() - lengths)[s_pair] - (repeats.cumsum() - repeats), repeats)
-    counted = self_count[s_pair][left]
-    expected = (alone[0][s[left]] - counted) * (alone[1][t[right]] - counted) / occurs[0].shape[0]
-    information = np.log((together[s[left], t[right]] - counted + PRIOR) / (expected + PRIOR))
-    matches = []
-    for ids, pair, place in ((s, s_pair, left), (t, t_pair, right)):
-        gain = np.zeros(len(ids))
-        np.maximum.at(gain, place, information)
-        matches.append((ids, pair, gain))
-    return matches
