@@ -150,11 +150,7 @@ class TrainedModel(checkpoint.TrainedRun):
 
     def mean_output(self, kind: str, layer: int, head: int, pairs: Iterable[tuple[str, str]]) -> list[float]:
         """Returns what a head returns on average over all pieces of the pairs of source and target, for `mute(..., to=...)`."""
-        if layer is None or head is None:
-            raise InputError("layer, head: give a number for each")
         ids = [record.read_sentence(self, source, target) for source, target in pairs]
-        if not ids:
-            raise InputError("pairs: there are none; give pairs of source and target")
         rows = Rows(src for src, _ in ids), Rows([BOS, *tgt, EOS] for _, tgt in ids)
         with BUSY:
             batches = partial(EvaluationBatches, *rows, MAX_TOKENS)

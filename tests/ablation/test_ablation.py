@@ -366,12 +366,11 @@ def test_a_suite_goes_on_from_rows_and_interrupted_runs_and_ends_with_the_same_t
     assert len(scores(rest)) == 2 and scores(rest) == scores(uninterrupted)
 
 
-def test_all_problems_of_a_suite_are_named_before_anything_is_written(project: Path, ablate: Ablate) -> None:
-    ended = ablate("suite=[baseline,no_attention]", "model.n_heads=3")
-    problems = ["ablation=baseline: model.d_model=32 is not divisible", "ablation=no_attention: model.score=none"]
-    assert ended.code == 2 and all(problem in ended.err for problem in problems)
+def test_the_first_variant_that_cannot_be_trained_is_named_before_anything_is_written(project: Path, ablate: Ablate) -> None:
+    ended = ablate("suite=[baseline,no_attention]")
+    assert ended.code == 2 and ended.err.startswith("error: ablation=no_attention: model.score=none"), ended.err
     ended = ablate("suite=[baseline,no_residual]", "optim.lr=abc")
-    assert ended.code == 2 and ended.err == "error: optim.lr=abc: give a number greater than 0\n"  # once for all variants
+    assert ended.code == 2 and ended.err == "error: optim.lr=abc: give a number greater than 0\n"  # the baseline has it, too
     taken = project / "own" / "ablation" / "no_residual.yaml"
     taken.write_text("# @package _global_\nmodel: {n_layers: 1}\n")
     ended = ablate("suite=[baseline,no_residual]")

@@ -241,7 +241,6 @@ sed=1: no such setting; did you mean seed\?""",
     Case("an extra text without target", "train FILES +data.extra.x.src=train.fr", "data.extra.x: give either .+"),
     Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give it as .+"),
     # Impossible sizes.
-    Case("less than one batch", "train FILES trainer.limit_batches=0.1", r"trainer\.limit_batches=0\.1: .+ than one batch, .+"),
     Case("two lengths", "train FILES trainer.epochs=2", r"trainer\.max_steps=2 and trainer\.epochs=2: give one of them"),
     Case("too small a vocabulary", "train FILES data.tokenizer.vocab_size=5", r"data\.tokenizer\.vocab_size=5 is too .+"),
     Case(

@@ -36,7 +36,7 @@ def main(settings: AblateSettings, composition: Composition) -> None:
 
 
 def plan(settings: AblateSettings, composition: Composition, threads: int) -> Plan:
-    """Composes the runs of a suite, the first seed of all variants first. Raises InputError with the problems of all runs."""
+    """Composes the runs of a suite, the first seed of all variants first. Raises InputError if one cannot be trained."""
     folder, choices, trainer = composition.config_dir, composition.choices, composition.values["trainer"]
     if isinstance(settings.suite, str):
         title, suite = settings.suite, settings.suites[settings.suite]
@@ -64,19 +64,15 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
     root = Path(composition.values["output_dir"] or "").expanduser() / name
     command = [sys.executable, "-P", "-m", "entente", "train", *([f"--config-dir={folder}"] if folder else [])]
     variants = sorted(dict.fromkeys(suite.variants), key=lambda name: name != BASELINE)
-    jobs, refused = list[Job](), dict[str, list[str]]()  # a problem, and the variants that have it
+    jobs: list[Job] = []
     seeds, all_seeds = (list(dict.fromkeys(each)) for each in (settings.seeds, settings.seeds + settings.baseline_seeds))
     for variant in variants:
         changed = changes_of(variant, folder)  # no override may change these, or the variant would not match its name
         overrides = [text for text in shared if key_of(text) not in changed]
         experiment = [f"experiment={choices['experiment']}"] if "experiment" in choices else []
         overrides = [*experiment, *overrides, f"ablation={variant}"]
-        try:
-            run_settings = validate(RunSettings, compose("train", overrides, folder).values)
-        except InputError as error:
-            for problem in error.problems:
-                refused.setdefault(problem, []).append(variant)
-            continue
+        where = "" if variant == BASELINE else f"ablation={variant}: "  # what the baseline has, too, is not the ablation's
+        run_settings = validate(RunSettings, compose("train", overrides, folder).values, where)
         if not run_settings.trainer.max_steps:
             raise InputError("all runs of a suite take the same number of steps; give trainer.max_steps=NUMBER")
         config = with_steps(run_settings, run_settings.trainer.steps).stored()
@@ -85,7 +81,4 @@ def plan(settings: AblateSettings, composition: Composition, threads: int) -> Pl
             run = Run(root / f"{variant}-seed{seed}", {**config, "seed": seed, "name": run_name}, variant=variant)
             arguments = [f"seed={seed}", f"name={run_name}", f"trainer.threads={threads}", "resume=auto"]
             jobs.append(Job(run, [*command, *overrides, *arguments]))
-    if refused:
-        names = {text: "" if len(by) == len(variants) else f"ablation={','.join(by)}: " for text, by in refused.items()}
-        raise InputError(*(f"{name}{text}" for text, name in names.items()))
     return Plan(root, variants, sorted(jobs, key=lambda job: all_seeds.index(job.run.seed)))

@@ -216,4 +216,4 @@ class EvaluationSplit:
 
     def __len__(self) -> int:
         n = len(self.batches)
-        return min(n, self.limit) if isinstance(self.limit, int) else int(self.limit * n)
+        return min(n, self.limit) if isinstance(self.limit, int) else max(1, int(self.limit * n))
