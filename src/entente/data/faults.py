@@ -142,9 +142,10 @@ def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
         features = counts.nonzero()[0]
         return np.asarray(counts[features] @ model.nb_ptc[features] + model.nb_pc)
 
-    samples = [side[:: -(-len(side) // SAMPLE)] for side in texts]
+    samples = [side[:: len(side) // SAMPLE + 1] for side in texts]
     usual = [Counter(int(scores(text).argmax()) for text in sample).most_common(1)[0][0] for sample in samples]
-    for i, pair in enumerate(zip(*texts, strict=True)):
+    pairs = zip(*texts, strict=True)
+    for i, pair in enumerate(show_share(pairs, len(texts[0]), "the languages of pairs")):
         words = [[word for word in distinct_words(text) if word.isalpha()] for text in pair]
         own = [[word for word in words[s] if word not in words[1 - s]] for s in (0, 1)]
         values = [scores(" ".join(of_side)) for of_side in own]
