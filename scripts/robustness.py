@@ -1,23 +1,20 @@
-"""Measures what changes of the source cost in BLEU, and makes training text with such changes:
+"""Measures what changes of the source cost in BLEU:  python scripts/robustness.py CHECKPOINT PAIRS ...
 
-    python scripts/robustness.py measure CHECKPOINT PAIRS ...
-    python scripts/robustness.py vary PAIRS NUMBER > varied.tsv
-
-CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target. `measure` makes each change to all pairs
-that it can change, and joins SENTENCES of them to a line; the table has the BLEU of these pairs before and after. Greedy
-search. `vary` prints NUMBER of the pairs, with sources in lower case, without the full stop, or both, where these can be
-changed. Random choices are the same each time.
+CHECKPOINT is a checkpoint or a run, and PAIRS a file with lines of source TAB target. Each change is made to all pairs that it
+can change, and SENTENCES of them are joined to a line; the table has the BLEU of these pairs before and after. Greedy search.
+Random choices are the same each time.
 """
 
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU
 
 from entente.console import Task, exit_codes, start_log
+from entente.data.corpora import FULL_STOP
 from entente.data.files import Columns, read_pairs
 from entente.data.text import MAX_SENTENCES, as_typed, clean
 from entente.errors import InputError
@@ -25,7 +22,6 @@ from entente.trained import load
 
 Pair = tuple[str, str]
 NUMBER = re.compile(r"(?<![\d.,])[1-9]\d*(?![\d.,])")
-FULL_STOP = re.compile(r"(?<=[^\s.!?…])\s*[.!?…]+$")  # after a word
 TYPO_EVERY = 8  # words
 
 
@@ -76,16 +72,6 @@ def read(file: str) -> list[Pair]:
     return [(clean(src), clean(tgt)) for _, src, tgt in rows if src and tgt]
 
 
-def vary(file: str, number: int) -> Iterator[Pair]:
-    """Yields pairs chosen at random, with varied sources."""
-    generator = random.Random(1)
-    pairs = read(file)
-    for src, tgt in generator.sample(pairs, min(number, len(pairs))):
-        kind = generator.randrange(3)
-        text = FULL_STOP.sub("", src) if kind != 1 else src
-        yield text.lower() if kind else text, tgt
-
-
 def measure(checkpoint: str, files: list[str]) -> None:
     """Prints the table."""
     model = load(checkpoint)
@@ -123,10 +109,6 @@ def join_pairs(pairs: list[Pair]) -> Pair:
 if __name__ == "__main__":
     with exit_codes():
         start_log(to_stderr=True)
-        match sys.argv[1:]:
-            case "measure", checkpoint, file, *files:
-                measure(checkpoint, [file, *files])
-            case "vary", file, number if number.isdecimal():
-                print("\n".join("\t".join(pair) for pair in vary(file, int(number))))
-            case _:
-                raise InputError("give measure CHECKPOINT PAIRS ..., or vary PAIRS NUMBER")
+        if len(sys.argv) < 3:
+            raise InputError("give CHECKPOINT PAIRS ...")
+        measure(sys.argv[1], sys.argv[2:])

@@ -175,6 +175,21 @@ def test_extra_text_neither_changes_the_split_nor_repeats_a_held_out_sentence(re
 # Other corpora -------------------------------------------------------------------------------------------------------
 
 
+def test_a_share_of_the_pairs_is_also_read_with_varied_sources(read: Read, write: Write) -> None:
+    """In lower case, without the full stop, or both, once each, and not in other splits."""
+    lines = {f"Un Chat {i} ?!": f"A cat {i}?!" for i in range(211)}
+    train = write("cats", "\n".join(lines), "\n".join(lines.values()))
+    corpus = read(train=train, max_words=9, varied=0.5, weight=3, extra={"more": write("more", "Neuf.", "nine")})
+    rows = [(row["src"], row["tgt"]) for row in corpus.train]
+    assert rows[:212] == [*lines.items(), ("Neuf.", "nine")] and corpus.valid.num_rows == 2 and is_complete(corpus)
+    sources = [src.replace(tgt.removeprefix("A cat ").removesuffix("?!"), "N") for src, tgt in rows[212:]]
+    assert {*sources} == {"Un Chat N", "un chat N ?!", "un chat N"} and min(map(sources.count, sources)) > 20
+    assert corpus.weights is not None and corpus.weights.tolist() == [3] * 211 + [1] * (1 + len(sources))
+    assert len({tgt for _, tgt in rows[212:]}) == len(sources) and 70 < len(sources) < 140
+    unchanged = read(train=write("small", "chat\nchien", "cat\ndog"), varied=1.0)
+    assert unchanged.train.num_rows == 2, "nothing of these can be varied"
+
+
 def test_the_grammar_is_read_in_either_direction() -> None:
     sizes = {"seed": 3, "train": 401, "valid": 13, "test": 17}
     french, english = (read_corpus(GrammarSettings(src=src, tgt=tgt, **sizes)) for src, tgt in (("fr", "en"), ("en", "fr")))
