@@ -12,12 +12,10 @@ from itertools import count, product
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Column, Table
 
 from entente import escape
 from entente.commands.settings import InspectSettings
-from entente.console import Task
+from entente.console import Task, print_table
 from entente.data.corpora import READERS, Corpus, Sources, read_corpus
 from entente.data.faults import RULES, SURE, Fault, Line, find_faults
 from entente.data.pairs import match_key
@@ -46,31 +44,27 @@ def main(settings: InspectSettings) -> None:
         numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache, corpus.tags))
         lines = [Line(split, text.where, *pair) for split, texts in sources.items() for text in texts for pair in text.pairs]
         faults, corresponds = find_faults(lines, SURE if settings.rules is None else settings.rules)
-    console = Console(markup=False, emoji=False, highlight=False)
-    table = Table("", *(Column(split, justify="right", overflow="fold") for split in corpus.splits), box=None, pad_edge=False)
-    for what in numbers["train"]:
-        values = [measured[what] for measured in numbers.values()]
-        table.add_row(what, *(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in values))
-    console.print(table)
-    console.print(f"\nFaulty pairs{'' if faults else ': none'}", style="bold")
+    rows = {what: [measured[what] for measured in numbers.values()] for what in numbers["train"]}
+    cells = [
+        [what, *(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in row)] for what, row in rows.items()
+    ]
+    print_table([["", *corpus.splits], *cells])
+    print(f"\nFaulty pairs{'' if faults else ': none'}")
     for rule, n in Counter(fault.rule for fault in faults).items():
-        console.print(f"  {rule}: {n:,} ({RULES[rule]})")
+        print(f"  {rule}: {n:,} ({RULES[rule]})")
         for fault in [fault for fault in faults if fault.rule == rule][:EXAMPLES]:
             line = lines[fault.row]
             place = f"{line.where}, line {line.number:,}: {fault.detail}".removesuffix(": ")
-            for text in (f"    {escape.line(place)}", *(f"      {escape.line(side)}" for side in (line.src, line.tgt))):
-                console.print(text, no_wrap=True, overflow="ellipsis")
-    console.print("\nAdvice", style="bold")
+            for text in (f"    {place}", f"      {line.src}", f"      {line.tgt}"):
+                print(escape.line(text, 80))
+    print("\nAdvice")
     for sentence in advice(corpus, lines, faults, corresponds) or ["Nothing unusual: the corpus can be used as it is."]:
-        console.print(f"- {sentence}")
+        print(f"- {sentence}")
     if output:
         kept, removed = write_clean(output, lines, faults, settings.data)
-        console.print(
-            f"{kept:,} pairs are in {output}, and {removed:,} in {output.parent / REMOVED}, with place and reason.",
-            soft_wrap=True,
-        )
+        print(f"{kept:,} pairs are in {output}, and {removed:,} in {output.parent / REMOVED}, with place and reason.")
     elif len(sources["train"]) == 1 and any(lines[fault.row].split == "train" for fault in faults):
-        console.print("Set output=clean.tsv to write the training text without these pairs, and a list of them.")
+        print("Set output=clean.tsv to write the training text without these pairs, and a list of them.")
 
 
 def _check(output: Path, sources: Sources) -> None:
