@@ -188,6 +188,11 @@ def test_a_share_of_the_pairs_is_also_read_with_varied_sources(read: Read, write
     assert len({tgt for _, tgt in rows[212:]}) == len(sources) and 70 < len(sources) < 140
     unchanged = read(train=write("small", "chat\nchien", "cat\ndog"), varied=1.0)
     assert unchanged.train.num_rows == 2, "nothing of these can be varied"
+    lines = [f"{letter}{stop}" for letter in "abcdefghijklmnopqrstuvwxyz" for stop in ("", ".")]
+    corpus = read(train=write("stops", "\n".join(lines), "\n".join(f"{i}" for i in range(52))), valid=None, varied=1.0)
+    assert corpus.train.num_rows > 50 and {*corpus.train["src"]}.isdisjoint(
+        [*corpus.valid["src"], *corpus.tests["test"]["src"]]
+    )
 
 
 def test_the_grammar_is_read_in_either_direction() -> None:

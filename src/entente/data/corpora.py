@@ -251,6 +251,7 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     evaluated = {name: text for name, (text, *_) in sources.items() if name != "train"}
     parts = {name: Pairs(usable(name, text), folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
     masks = [np.ones(len(text), bool) for text in texts]  # which pairs to train on
+    held_out: set[str] = set()
     if "valid" not in parts and len(texts[0]):
         rows = _held_out_rows(texts[0], settings, with_test="test" not in parts)
         masks[0] = rows.pop("train")
@@ -263,7 +264,8 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
         if not size:
             raise InputError(NO_PAIR.format(part.where))
     if share := getattr(settings, "varied", 0.0):
-        texts.append(Pairs(vary(compress(texts[0], masks[0]), share), scratch / "varied", "varied sources"))
+        made = (pair for pair in vary(compress(texts[0], masks[0]), share) if match_key(pair[0]) not in held_out)
+        texts.append(Pairs(made, scratch / "varied", "varied sources"))
         masks.append(np.ones(len(texts[-1]), bool))
         read["varied"] = len(texts[-1])
     sizes = [int(mask.sum()) for mask in masks]
