@@ -279,7 +279,7 @@ class ExtraSettings(Section):
 class TextSection(CorpusSection):
     max_words: Count = setting(100, "maximum words per side; training pairs above it are dropped and counted")
     max_ratio: Annotated[float, Field(ge=1)] | None = setting(None, "like max_words: maximum ratio of word counts")
-    varied: Annotated[float, Field(ge=0, le=1)] = setting(0.0, "share of pairs also read in lower case or unpunctuated")
+    varied: Annotated[float, Field(ge=0, le=1)] = setting(0.0, "share of train read again in lower case or without full stop")
 
 
 class FilesSettings(TextSection):

@@ -239,6 +239,9 @@ def test_the_first_epochs_contain_both_directions(data: TranslationData, weights
             assert (vocabulary.src.decode(ids[0]), vocabulary.tgt.decode(ids[1])) == tuple(pair[side] for side in sides)
             assert (ids[0][-1], ids[1][0], ids[1][-1]) == (EOS, BOS, EOS)
     assert doubled.unigram_nll() == alone.unigram_nll()
+    varied = TranslationData(replace(corpus, varied=2), vocabulary, SETTINGS.model_copy(update={"both_directions": 1}), 5)
+    assert len(varied.corpus.train) == 2 * n - 2 and varied.corpus.train[-1]["tgt"] == data.corpus.train[n - 3]["src"]
+    assert times is None or varied.corpus.weights.tolist() == [*times, *times[: n - 2]]  # type: ignore[union-attr]
     assert all(map(same, doubled.evaluation("valid").batches, alone.evaluation("valid").batches))
     assert all(map(np.array_equal, loader.epoch(3), alone.train_dataloader().epoch(3)))
 

@@ -147,8 +147,9 @@ def test_entities_of_all_kinds_are_found() -> None:
 
 
 def test_a_short_sentence_does_not_tell_its_language() -> None:
-    german = {i: (PAIRS[i][0], text) for i, text in ((101, "Ich habe heute Zeit"), (211, "Ich habe heute keine Zeit"))}
-    assert [fault.row for fault in find_faults(text(german), ["language"])[0]] == [211]
+    german = {101: "Ich habe heute Zeit", 211: "Ich habe heute keine Zeit"}
+    lines = text({i: (SENTENCES[i][0], sentence) for i, sentence in german.items()}, SENTENCES)
+    assert [fault.row for fault in find_faults(lines, ["language"])[0]] == [211]
 
 
 def test_tags_of_all_kinds_are_found() -> None:

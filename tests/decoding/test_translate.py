@@ -120,8 +120,9 @@ def test_a_pipe_that_is_not_text_is_refused_and_a_character_may_come_in_parts(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = f"translate checkpoint={base / 'run'} search.beam=1 threads=1"
-    refused = run(command, tmp_path, b"Il dort.\n" + b"\xe9t\xe9\n")
-    assert (refused.code, refused.err) == (2, "error: standard input: not UTF-8 text; convert it to UTF-8 first\n")
+    for text in (b"Il dort.\n\xe9t\xe9\n", b"Il dort au caf\xc3"):
+        refused = run(command, tmp_path, text)
+        assert (refused.code, refused.err) == (2, "error: standard input: not UTF-8 text; convert it to UTF-8 first\n")
     whole = run(command, tmp_path, "été\nL'été.".encode("utf-8-sig"))
     monkeypatch.setattr(translate_command, "PIPE", 1)  # byte
     assert run(command, tmp_path, "été\nL'été.".encode("utf-8-sig")).out == whole.out != ""

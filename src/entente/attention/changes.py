@@ -235,7 +235,7 @@ class Unmask(Change):
     def apply(self, target: Target) -> Iterator[Undo]:
         name = f"mask_{self.unmask}"
         if not getattr(target.model, name, False):
-            raise self.refuse("this model has no such mask")
+            raise self.refuse("this model has no such mask (any more)")
         yield partial(setattr, target.model, name, True)
         setattr(target.model, name, False)
 

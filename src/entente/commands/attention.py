@@ -69,7 +69,8 @@ def main(settings: AttentionSettings) -> None:
     if side_by_side:
         figures = {"occlusion" if settings.occlusion else "side-by-side": draw.draw_pair(dict(maps), title, *choice, links)}
     else:
-        figures = {record.NAME_OF_KIND[map.kind]: draw.draw(map, title, *choice, links) for _, map in maps}
+        chosen = "".join(f"-{name}{number}" for name, number in zip(("layer", "head"), choice, strict=True) if number)
+        figures = {record.NAME_OF_KIND[map.kind] + chosen: draw.draw(map, title, *choice, links) for _, map in maps}
     for picture, figure in figures.items():
         for file in [output] if is_picture else [output / folder / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
             with Task(f"drawing {file}"), open_atomic(file) as opened:

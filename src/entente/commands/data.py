@@ -55,8 +55,9 @@ def main(settings: InspectSettings) -> None:
         for fault in [fault for fault in faults if fault.rule == rule][:EXAMPLES]:
             line = lines[fault.row]
             place = f"{line.where}, line {line.number:,}: {fault.detail}".removesuffix(": ")
-            for text in (f"    {place}", f"      {line.src}", f"      {line.tgt}"):
-                print(escape.line(text, 80))
+            print(f"    {escape.line(place)}")
+            for side in (line.src, line.tgt):
+                print(f"      {escape.line(side, 74)}")
     print("\nAdvice")
     for sentence in advice(corpus, lines, faults, corresponds) or ["Nothing unusual: the corpus can be used as it is."]:
         print(f"- {sentence}")

@@ -92,7 +92,9 @@ class TranslationSearch(SearchChanges):
 class TranslateSettings(DecodingSettings):
     search: TranslationSearch = TranslationSearch()
     sampling: SamplingSettings | None = setting(None, "temperature, top_k and seed, to draw translations instead of searching")
-    input: File | None = setting(None, "text file, plain or compressed; null: standard input, or a prompt in a terminal")
+    input: File | None = setting(
+        None, "text file, plain or compressed, or a pipe; null: standard input, or a prompt in a terminal"
+    )
     output: File | None = setting(None, "file for the translations; null: standard output")
     scores: bool = setting(
         False, "add two columns: the mean log-probability of a piece; flags: too_long, cut, unseen (words), numbers (replaced)"
@@ -124,8 +126,8 @@ class AttentionSettings(Section):
     trust_data: bool = setting(False, TRUST)
     kind: AttentionKind | None = setting(None, "encoder, decoder or cross in a Transformer, alignment in a BiRNN; null: all")
     words: bool = setting(False, "show whole words instead of pieces")
-    layer: Count | None = setting(None, "layer to enlarge, counted from 1; null: the last")
-    head: Count | None = setting(None, "head to enlarge, counted from 1; null: the mean of all heads")
+    layer: Count | None = setting(None, "layer to draw alone, counted from 1; null: all, or the last if head is set")
+    head: Count | None = setting(None, "head to draw alone, counted from 1; null: all, or their mean if layer is set")
     occlusion: bool = setting(False, "also show the effect of leaving out each source word, and its correlation")
     output: File = setting("outputs/attention", "folder, or the path of one picture (.png, .svg, .pdf)")
     threads: Threads = None

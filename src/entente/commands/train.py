@@ -93,7 +93,7 @@ def for_this_corpus(settings: RunSettings, composition: Composition) -> tuple[Ru
     words = max(float(np.average([*map(count_words, lines)], weights=weights[rows])) for lines in sides)
     characters = len({character for lines in sides for line in lines for character in line})
     epochs = settings.trainer.epochs if "trainer.epochs" in map(key_of, composition.overrides) else None
-    recipe = for_corpus(pairs := int(weights.sum()), words, characters, epochs)
+    recipe = for_corpus(pairs := int(weights.sum()) - corpus.varied, words, characters, epochs)
     if settings.overfit:  # an epoch is one batch
         recipe["trainer"] = {}
     composition = compose("train", composition.overrides, composition.config_dir, recipe)

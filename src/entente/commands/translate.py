@@ -1,7 +1,7 @@
 """Translate text. Without `input`, text is read from standard input; in a terminal, a prompt opens. An empty line stays empty.
 A line of more than 60 words, or of three or more sentences, is translated sentence by sentence, and a line in capitals as if it
-were in lower case, unless translations are sampled or search.n_best is above 1. With search.n_best, each output line has the
-line's number, a score and a translation, separated by tabs.
+were in lower case, unless translations are sampled or search.n_best is above 1. A line with a sentence that is too long stays
+empty, too. With search.n_best, each output line has the line's number, a score and a translation, separated by tabs.
 
   entente translate checkpoint=outputs/RUN input=my.fr output=my.en
   echo "Il dort." | entente translate checkpoint=outputs/RUN
@@ -109,16 +109,16 @@ def _chunks(path: str | None) -> Iterator[list[str]]:
         return
     pipe: Any
     decode, rest = codecs.getincrementaldecoder("utf-8-sig")().decode, ""
-    with open(path, "rb") if path else nullcontext(sys.stdin.buffer) as pipe:
-        while data := pipe.read1(PIPE):
-            try:
+    try:
+        with open(path, "rb") if path else nullcontext(sys.stdin.buffer) as pipe:
+            while data := pipe.read1(PIPE):
                 *whole, rest = (rest + decode(data)).split("\n")
-            except UnicodeDecodeError:
-                raise InputError(f"{path or 'standard input'}: not UTF-8 text; convert it to UTF-8 first") from None
-            if whole:
-                yield [*map(clean, whole)]
-    if rest:
-        yield [clean(rest)]
+                if whole:
+                    yield [*map(clean, whole)]
+        if rest := rest + decode(b"", final=True):
+            yield [clean(rest)]
+    except UnicodeDecodeError:
+        raise InputError(f"{path or 'standard input'}: not UTF-8 text; convert it to UTF-8 first") from None
 
 
 def _prompt(run: checkpoint.TrainedRun, search: SearchSettings) -> None:

@@ -33,11 +33,11 @@ from entente.files import build_once, name_of
 from entente.settings import DataSettings, FilesSettings, GrammarSettings, Multi30kSettings, OpusBooksSettings, TwoFiles
 from entente.validation import flat, to_text
 
-VERSION = 5  # of the stored corpora; raise it whenever the same settings and files would give other pairs
+VERSION = 6  # of the stored corpora; raise it whenever the same settings and files would give other pairs
 SOURCE_KEYS = {"name", "root", "path", "subset", "train", "extra", "valid", "test", "tests"}  # settings that select the text
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 URL = ("http://", "https://")
-FULL_STOP = re.compile(r"(?<=[^\s.!?…。！？])\s*[.!?…。！？]+$")  # after a word
+FULL_STOP = re.compile(r"(?<=[^\s.!?…؟।。！？])\s*[.!?…؟।。！？]+$")  # after a word
 NO_PAIR = "{}: no sentence pair is left after dropping empty, over-long and uneven ones"
 
 
@@ -53,6 +53,7 @@ class Corpus:
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
     weights: np.ndarray | None = None  # (N,) how many times an epoch contains each training pair; None if all are 1
     tags: tuple[str, ...] = ()  # pieces that begin the sources of extra texts
+    varied: int = 0  # number of the last training pairs, which repeat others with a varied source
 
     @property
     def splits(self) -> dict[str, Dataset]:
@@ -229,7 +230,7 @@ def describe_sources(settings: DataSettings) -> str:
 def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path, file: BinaryIO) -> None:
     """Stores the corpus in a folder, with its numbers in `file`. Long and uneven pairs are dropped from train only, since a
     score covers all sentences of its split. Without a validation set, pairs of the first text are held out, and extra pairs
-    that contain a held-out sentence dropped."""
+    that contain a held-out sentence dropped. Varied sources come last, and none is that of a pair to evaluate."""
     read, dropped = Counter[str](), Counter[str]()
     max_words, max_ratio = getattr(settings, "max_words", inf), getattr(settings, "max_ratio", None) or inf
 
@@ -251,7 +252,6 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     evaluated = {name: text for name, (text, *_) in sources.items() if name != "train"}
     parts = {name: Pairs(usable(name, text), folder / f"{name}.arrow", text.where) for name, text in evaluated.items()}
     masks = [np.ones(len(text), bool) for text in texts]  # which pairs to train on
-    held_out: set[str] = set()
     if "valid" not in parts and len(texts[0]):
         rows = _held_out_rows(texts[0], settings, with_test="test" not in parts)
         masks[0] = rows.pop("train")
@@ -263,23 +263,24 @@ def _store(settings: DataSettings, sources: Sources, folder: Path, scratch: Path
     for part, size in [*zip(texts, map(np.sum, masks), strict=True), *((part, len(part)) for part in parts.values())]:
         if not size:
             raise InputError(NO_PAIR.format(part.where))
+    tags = [f"{text.tag} " if text.tag else "" for text in sources["train"]]
+    weights, varied = [text.weight for text in sources["train"]], 0
     if share := getattr(settings, "varied", 0.0):
-        made = (pair for pair in vary(compress(texts[0], masks[0]), share) if match_key(pair[0]) not in held_out)
-        texts.append(Pairs(made, scratch / "varied", "varied sources"))
-        masks.append(np.ones(len(texts[-1]), bool))
-        read["varied"] = len(texts[-1])
-    sizes = [int(mask.sum()) for mask in masks]
-    weights = [text.weight for text in sources["train"]] + [1] * (len(texts) - len(sources["train"]))
-    tags = [f"{text.tag} " if text.tag else "" for text in sources["train"]] + [""]
-    kept = ((tag + src, tgt) for text, mask, tag in zip(texts, masks, tags, strict=False) for src, tgt in compress(text, mask))
+        keys = {match_key(src) for part in parts.values() for src, _ in part}
+        additions = (pair for pair in vary(compress(texts[0], masks[0]), share) if match_key(pair[0]) not in keys)
+        texts.append(Pairs(additions, scratch / "varied", "varied sources"))
+        varied = len(texts[-1])
+        masks, tags, weights = [*masks, np.ones(varied, bool)], [*tags, ""], [*weights, 1]
+    kept = ((tag + src, tgt) for text, mask, tag in zip(texts, masks, tags, strict=True) for src, tgt in compress(text, mask))
     parts["train"] = Pairs(kept, folder / "train.arrow", "train")
     content = {
         "digests": {name: part.digest for name, part in parts.items()},
         "read": read,
         "dropped": +dropped,
         "weights": weights,
+        "varied": varied,
         "tags": sorted({text.tag for text in sources["train"] if text.tag}),
-        "sizes": sizes,
+        "sizes": [int(mask.sum()) for mask in masks],
         "gold": {name: [[*map(list, links)] for links in text.gold] for name, text in evaluated.items() if text.gold},
     }
     file.write(json.dumps(content).encode())
@@ -324,5 +325,6 @@ def _open(folder: Path) -> Corpus:
     weights = np.repeat(np.array(content["weights"], np.int16), content["sizes"])
     gold = {name: [*map(Gold.from_lists, links)] for name, links in content["gold"].items()}
     train, valid = splits.pop("train"), splits.pop("valid")
-    tags = tuple(content.get("tags", ()))
-    return Corpus(train, valid, splits, content["dropped"], content["read"], gold, weights if weights.max() > 1 else None, tags)
+    weighted = weights if weights.max() > 1 else None
+    tags, varied = tuple(content["tags"]), content["varied"]
+    return Corpus(train, valid, splits, content["dropped"], content["read"], gold, weighted, tags, varied)

@@ -53,8 +53,9 @@ PATTERNS = {  # searched for in the text as it is in the file
 }
 JOINERS = re.compile("[\u200c\u200d]")  # with which some scripts spell
 OTHER, FOREIGN = 11.0, 20.0  # nats by which the other side's language, or a third, must be likelier than a side's own
-MIN_WORDS = 4  # of a sentence that may be in a third language
-COPIED = 0.2  # largest share of words of its own in a sentence that is a copy
+MIN_WORDS = 5  # of a sentence that may be in a third language
+COPIED = 0.2  # largest share of words of its own in a sentence that may be a copy
+BETWEEN_WORDS = re.compile(r"[\s\d!-/:-@\[-`{-~’“”«»…–—]+")
 SAMPLE = 1000  # sentences of each side that tell its language
 WINDOW = 20  # lines, of which half are misaligned where a text is shifted
 SUSPECT = 0.75  # a score of `misalignment` that hardly any pair reaches in a corpus of careful translations
@@ -130,8 +131,8 @@ def _copies(rule: str, lines: Sequence[Line], pairs: Sequence[Pair], key: Callab
 
 
 def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
-    """Finds sentences that have hardly any words of their own, or for which the language model of langid (Lui and Baldwin 2012)
-    prefers another language to that of most sentences of their side. Words on both sides, often names, do not count."""
+    """Finds sentences for which the language model of langid (Lui and Baldwin 2012) finds another language much likelier than
+    that of most of their side. Words on both sides, often names, do not count, unless hardly any others are left."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     model = LanguageIdentifier.from_pickled_model(MODEL_FILE)
@@ -146,19 +147,19 @@ def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
     usual = [Counter(int(scores(text).argmax()) for text in sample).most_common(1)[0][0] for sample in samples]
     pairs = zip(*texts, strict=True)
     for i, pair in enumerate(show_share(pairs, len(texts[0]), "the languages of pairs")):
-        words = [[word for word in distinct_words(text) if word.isalpha()] for text in pair]
-        own = [[word for word in words[s] if word not in words[1 - s]] for s in (0, 1)]
-        values = [scores(" ".join(of_side)) for of_side in own]
-        leads = [of[other] - of[own] for of, own, other in zip(values, usual, usual[::-1], strict=True)]
+        words = [[word for word in BETWEEN_WORDS.split(text.casefold()) if word] for text in pair]
+        unshared = [[word for word in words[s] if word not in words[1 - s]] for s in (0, 1)]
+        is_copy = min(map(len, words)) > 2 and any(len(unshared[s]) <= COPIED * len(words[s]) for s in (0, 1))
+        values = [scores(text) for text in (pair if is_copy else map(" ".join, unshared))]
+        leads = [values[s][usual[1 - s]] - values[s][usual[s]] for s in (0, 1)]
         foreign = [
-            str(model.nb_classes[of.argmax()])
-            for of_side, of, language in zip(own, values, usual, strict=True)
-            if of.max() - of[language] > FOREIGN and len(of_side) >= MIN_WORDS
+            str(model.nb_classes[values[s].argmax()])
+            for s in (0, 1)
+            if values[s].max() - values[s][usual[s]] > FOREIGN and len(unshared[s]) >= MIN_WORDS
         ]
-        shares = [len(own[s]) / max(1, len(words[s])) for s in (0, 1)]
         if min(leads) > 0 and sum(leads) > OTHER:
             yield Fault("swapped", i)
-        elif max(leads) > OTHER or (min(shares) <= COPIED and min(map(len, words)) > 2):
+        elif max(leads) > (0 if is_copy else OTHER):
             yield Fault("untranslated", i)
         elif len(foreign) == 1:
             yield Fault("language", i, foreign[0])

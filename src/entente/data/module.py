@@ -41,8 +41,9 @@ class TranslationData(L.LightningDataModule):
         super().__init__()
         self._own_pairs = len(corpus.train)  # the pairs of the model's own direction come first
         if settings.both_directions:
-            swapped = corpus.train.rename_columns({"src": "tgt", "tgt": "src"}).select_columns(["src", "tgt"])
-            weights = None if corpus.weights is None else np.tile(corpus.weights, 2)
+            pairs = corpus.train.select(range(len(corpus.train) - corpus.varied))  # a varied source is no good target
+            swapped = pairs.rename_columns({"src": "tgt", "tgt": "src"}).select_columns(["src", "tgt"])
+            weights = None if corpus.weights is None else np.append(corpus.weights, corpus.weights[: len(pairs)])
             corpus = replace(corpus, train=concatenate_datasets([corpus.train, swapped]), weights=weights)
         self.corpus, self.vocabulary, self.settings, self.seed = corpus, vocabulary, settings, seed
         self.limit_batches, self._cache_dir = limit_batches, cache_dir

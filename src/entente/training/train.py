@@ -74,6 +74,8 @@ def prepare(settings: RunSettings, resumed: Path | None = None) -> tuple[Transla
         raise InputError(f"tag {unknown[0]} in data.extra: the tokenizer of init={settings.init} lacks it; leave tag out")
     for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
         log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
+    if corpus.varied:
+        log.info("pairs that are trained on again with a varied source: %s", f"{corpus.varied:,}")
     if settings.overfit:
         log.info("overfit=true: memorising one batch, whose scores are those of valid, ideally BLEU 100")
     return_freed_memory()  # most of this memory was used to train the tokenizer
