@@ -12,7 +12,9 @@ from entente.errors import InputError
 from entente_grammar.corpus import derive
 from planted_faults import PLANTED, main, plant
 
-PAIRS = [(f"{pair.fr} {i % 3 or ''}", f"{pair.en} {i % 3 or ''}") for i, pair in enumerate(islice(derive(7), 2003))]
+PAIRS = [
+    (f"{pair.text('fr')} {i % 3 or ''}", f"{pair.text('en')} {i % 3 or ''}") for i, pair in enumerate(islice(derive(7), 2003))
+]
 
 
 def test_faults_of_each_kind_are_planted_and_nothing_else_changes() -> None:
