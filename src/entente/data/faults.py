@@ -53,6 +53,7 @@ PATTERNS = {  # searched for in the text as it is in the file
 }
 JOINERS = re.compile("[\u200c\u200d]")  # with which some scripts spell
 OTHER, FOREIGN = 11.0, 20.0  # nats by which the other side's language, or a third, must be likelier than a side's own
+ENOUGH = 100  # letters of a sentence that tell its language
 MIN_WORDS = 5  # of a sentence that may be in a third language
 COPIED = 0.2  # largest share of words of its own in a sentence that may be a copy
 BETWEEN_WORDS = re.compile(r"[\s\d!-/:-@\[-`{-~’“”«»…–—]+")
@@ -139,7 +140,7 @@ def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
 
     def scores(text: str) -> np.ndarray:
         """Returns the log-probability of each language, up to a constant."""
-        counts = model.instance2fv(text)
+        counts = model.instance2fv(text[:ENOUGH])
         features = counts.nonzero()[0]
         return np.asarray(counts[features] @ model.nb_ptc[features] + model.nb_pc)
 
@@ -148,7 +149,8 @@ def _by_language(texts: list[list[str]]) -> Iterator[Fault]:
     pairs = zip(*texts, strict=True)
     for i, pair in enumerate(show_share(pairs, len(texts[0]), "the languages of pairs")):
         words = [[word for word in BETWEEN_WORDS.split(text.casefold()) if word] for text in pair]
-        unshared = [[word for word in words[s] if word not in words[1 - s]] for s in (0, 1)]
+        sets = [*map(set, words)]
+        unshared = [[word for word in words[s] if word not in sets[1 - s]] for s in (0, 1)]
         is_copy = min(map(len, words)) > 2 and any(len(unshared[s]) <= COPIED * len(words[s]) for s in (0, 1))
         values = [scores(text) for text in (pair if is_copy else map(" ".join, unshared))]
         leads = [values[s][usual[1 - s]] - values[s][usual[s]] for s in (0, 1)]
