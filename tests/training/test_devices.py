@@ -176,14 +176,18 @@ def test_a_run_that_lost_a_process_twice_ends_with_the_same_bits(uninterrupted: 
 
 
 ENDLESS = """
-import atexit, os, signal, threading, time
+import atexit, os, pathlib, signal, threading, time
 from entente import distributed
 from entente.settings import TrainerSettings
 from entente.training.trainer import launched
 parent = os.getppid()
 with launched(TrainerSettings(accelerator="cpu", devices=2, threads=1)):
+    connected = pathlib.Path("connected")
     if distributed.rank() == 0:
+        while not connected.exists():
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
+    connected.touch()
     atexit.register(threading.Event().wait)
     while os.getppid() == parent:
         time.sleep(0.01)
@@ -195,7 +199,8 @@ with launched(TrainerSettings(accelerator="cpu", devices=2, threads=1)):
 def test_a_process_ends_after_the_first_one_has_died_although_its_connections_never_close(tmp_path: Path) -> None:
     """An exit handler that waits for ever imitates a connection that waits for the first process."""
     (tmp_path / "endless.py").write_text(ENDLESS, encoding="utf-8")
-    ended = subprocess.run([sys.executable, tmp_path / "endless.py"], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, tmp_path / "endless.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == -signal.SIGKILL and "Traceback" not in ended.stderr, ended.stderr
 
 
