@@ -234,7 +234,8 @@ class Unmask(Change):
 
     def apply(self, target: Target) -> Iterator[Undo]:
         name = f"mask_{self.unmask}"
-        if not getattr(target.model, name, False):
+        has_attention = any(point.endswith(PATTERN_SUFFIX) for point in target.points)  # a BiRNN may have none
+        if not has_attention or not getattr(target.model, name, False):
             raise self.refuse("this model has no such mask (any more)")
         yield partial(setattr, target.model, name, True)
         setattr(target.model, name, False)

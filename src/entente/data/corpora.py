@@ -294,7 +294,8 @@ def vary(pairs: Iterable[Pair], share: float) -> Iterator[Pair]:
         if generator.random() < share:
             kind = generator.randrange(3)
             text = FULL_STOP.sub("", src) if kind != 1 else src
-            if (text := text.lower() if kind else text) != src:
+            text = text.lower() if kind else text
+            if text != src:
                 yield text, tgt
 
 
